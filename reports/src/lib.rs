@@ -6,6 +6,7 @@
 //! * [`timeline`] reads a history once: lanes, spans, transitions, rows. [`html`] draws it, [`console`] says it in a few
 //!   lines, [`junit`] lists the checks for CI.
 //! * [`moments`] is the same history as columns, from which the page makes the state at any moment.
+//! * [`logs`] reads what the programs of a run logged, for the page.
 //! * [`export`] writes a run for other programs: Perfetto, and what reads OTLP.
 //! * [`spread`] puts what several runs took side by side.
 //! * [`session`] is what several runs gave together: table, JUnit, `session.json`.
@@ -20,6 +21,7 @@ pub mod coverage;
 pub mod export;
 pub mod html;
 pub mod junit;
+pub mod logs;
 pub mod matrix;
 pub mod moments;
 pub mod record;

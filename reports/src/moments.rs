@@ -14,6 +14,7 @@ use vlab_history::timeline::{Change, HostOrCluster};
 use vlab_model::history::{FaultPhase, Observation, ResourceState, What};
 use vlab_model::validation::ValidationStatus;
 
+use crate::logs::LogLine;
 use crate::timeline::{Lanes, when};
 
 /// What kind of thing is said. The order is that of [`MomentKind::ALL`]; the page knows the kinds by these words.
@@ -38,11 +39,14 @@ pub enum MomentKind {
     Resource,
     Console,
     Note,
+    Request,
+    Log,
+    Warning,
 }
 
 impl MomentKind {
     /// All, in their order.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Status,
         Self::Stage,
         Self::Percent,
@@ -61,6 +65,9 @@ impl MomentKind {
         Self::Resource,
         Self::Console,
         Self::Note,
+        Self::Request,
+        Self::Log,
+        Self::Warning,
     ];
 
     /// The word that the page knows.
@@ -84,6 +91,9 @@ impl MomentKind {
             Self::Resource => "resource",
             Self::Console => "console",
             Self::Note => "note",
+            Self::Request => "request",
+            Self::Log => "log",
+            Self::Warning => "warning",
         }
     }
 
@@ -108,6 +118,9 @@ impl MomentKind {
             Self::Resource => "changes of resources",
             Self::Console => "lines of consoles",
             Self::Note => "notes",
+            Self::Request => "requests",
+            Self::Log => "lines of logs",
+            Self::Warning => "warnings and errors in logs",
         }
     }
 }
@@ -178,8 +191,8 @@ pub struct Moments<'a> {
 }
 
 impl<'a> Moments<'a> {
-    /// Reads a history, whose timeline is known.
-    pub fn read(history: &'a [Observation], timeline: &Lanes<'a>) -> Self {
+    /// Reads a history, whose timeline is known, and what programs logged meanwhile.
+    pub fn read(history: &'a [Observation], timeline: &Lanes<'a>, logs: &'a [LogLine]) -> Self {
         let mut reader = Reader::new(history, timeline);
         for (observation, change) in vlab_history::Timeline::new(history).walk() {
             let at = timeline.offset(when(observation)).clamp(0, timeline.length);
@@ -188,10 +201,21 @@ impl<'a> Moments<'a> {
                 None => reader.take(at, &observation.what),
             }
         }
+        for line in logs {
+            reader.log(timeline.offset(line.at).clamp(0, timeline.length), line);
+        }
         let mut moments = reader.moments;
         moments.items.sort_by_key(|item| item.at);
         moments
     }
+}
+
+/// The ids in a text.
+fn ids(text: &str) -> impl Iterator<Item = Uuid> {
+    /// Characters of an id.
+    const ID: usize = 36;
+    let words = text.split(|c: char| !c.is_ascii_hexdigit() && c != '-');
+    words.filter(|word| word.len() == ID).filter_map(|word| word.parse().ok())
 }
 
 struct Reader<'a> {
@@ -337,6 +361,13 @@ impl<'a> Reader<'a> {
                 let answer = if *status == 0 { "connection refused".into() } else { format!("HTTP {status}") };
                 (self.who(*host), Fact::new(MomentKind::Note, "", answer).info(request))
             }
+            What::Request { host, request, status, took_ms } => {
+                let answer = if *status == 0 { "no answer".into() } else { format!("HTTP {status}") };
+                (
+                    self.who(*host),
+                    Fact::new(MomentKind::Request, "", request).info(format!("{answer} after {took_ms} ms")),
+                )
+            }
             What::Killed { program, detail } => {
                 (RUN, Fact::new(MomentKind::Note, "", format!("{program} was killed")).info(detail))
             }
@@ -366,6 +397,23 @@ impl<'a> Reader<'a> {
             _ => return,
         };
         self.say(at, who, fact);
+    }
+
+    /// A line of a log is of the host whose id is in it, or of the cluster.
+    fn log(&mut self, at: i64, line: &'a LogLine) {
+        let mut who = RUN;
+        for id in ids(&line.text) {
+            match self.ids.get(&id) {
+                Some(place) if self.moments.who[*place as usize].sort == Sort::Host => {
+                    who = *place;
+                    break;
+                }
+                Some(place) => who = *place,
+                None => {}
+            }
+        }
+        let kind = if line.level.is_empty() { MomentKind::Log } else { MomentKind::Warning };
+        self.say(at, who, Fact::new(kind, line.level, line.program).info(&line.text));
     }
 
     /// A resource is of the host or the cluster that it is called like; each of its conditions is a state of its own.
@@ -440,7 +488,7 @@ mod tests {
     /// Each item in words: when in milliseconds, whom, what.
     fn told(all: Vec<What>) -> Vec<String> {
         let history = history(all);
-        let moments = Moments::read(&history, &Lanes::read(&history));
+        let moments = Moments::read(&history, &Lanes::read(&history), &[]);
         let words = |item: &Moment| {
             let fact = &moments.facts[item.fact as usize];
             let who = &moments.who[item.who as usize].name;
@@ -502,7 +550,7 @@ mod tests {
         let status = |to| What::HostStatus { host, cluster: None, from: None, to, info: "why".into() };
         let all = [HostStatus::Known, HostStatus::Disconnected].into_iter().cycle().take(10).map(status).collect();
         let history = history(all);
-        let moments = Moments::read(&history, &Lanes::read(&history));
+        let moments = Moments::read(&history, &Lanes::read(&history), &[]);
         assert_eq!((moments.items.len(), moments.facts.len()), (10, 2));
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use vlab_model::history::Observation;
 
+use crate::logs::{self, LogLine};
 use crate::redact::Redactor;
 use crate::{html, junit};
 use vlab_judge::result::RunResult;
@@ -21,11 +22,15 @@ pub struct Written {
     pub result: PathBuf,
 }
 
-/// Writes all reports into `dir`, redacted. Each file appears whole or not at all; `result.json` is the last, so whoever
+/// Writes all reports into `dir`, redacted. The page has the logs that are there, too. Each file appears whole or not at all; `result.json` is the last, so whoever
 /// sees it can read the others.
 ///
 /// Errors are those of the file system, with the path in their text.
 pub fn write_all(dir: &Path, result: &RunResult, history: &[Observation], redactor: &Redactor) -> io::Result<Written> {
+    // Without its logs the page still says what was observed.
+    let logs = logs::read(dir, result.started_at).unwrap_or_else(|error| {
+        vec![LogLine { at: result.started_at, program: "vlab", level: "error", text: error.to_string() }]
+    });
     let written = Written {
         junit: dir.join(junit::file_name(&result.run.scenario)),
         html: dir.join("report.html"),
@@ -38,7 +43,7 @@ pub fn write_all(dir: &Path, result: &RunResult, history: &[Observation], redact
     // looked through besides, and so they are when a secret was part of the form and the text is no result any more.
     let clean: RunResult = serde_json::from_str(&json).unwrap_or_else(|_| result.clone());
     write_whole(&written.junit, &redactor.redact(&junit::render(&clean)))?;
-    write_whole(&written.html, &redactor.redact(&html::render(&clean, history, redactor)))?;
+    write_whole(&written.html, &redactor.redact(&html::render_with_logs(&clean, history, &logs, redactor)))?;
     write_whole(&written.result, &json)?;
     Ok(written)
 }

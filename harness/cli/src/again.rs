@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use vlab_judge::result::{RunResult, exit};
 use vlab_reports::console;
 use vlab_reports::html::{self, beside::Run};
+use vlab_reports::logs;
 use vlab_reports::session::Session;
 use vlab_reports::{Redactor, write_all};
 use vlab_run::again::OldRun;
@@ -76,7 +77,12 @@ fn beside(args: &ReportArgs, other: &str) -> ExitResult {
     let old = [open(&args.run, &args.output_dir)?, open(other, &args.output_dir)?];
     let results = [result_of(&old[0]), result_of(&old[1])];
     let redactors = [0, 1].map(|n| Redactor::new(old[n].prepared.secrets()));
-    let runs = [0, 1].map(|n| Run { result: &results[n], history: &old[n].history, redactor: &redactors[n] });
+    let mut logs = Vec::new();
+    for (old, result) in old.iter().zip(&results) {
+        logs.push(logs::read(old.dir.path(), result.started_at).or_inconclusive()?);
+    }
+    let runs =
+        [0, 1].map(|n| Run { result: &results[n], history: &old[n].history, logs: &logs[n], redactor: &redactors[n] });
     let name: String =
         results[1].run.run_id.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).collect();
     let file = old[0].dir.file(&format!("beside-{name}.html"));

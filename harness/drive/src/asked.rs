@@ -1,4 +1,5 @@
-//! What was asked over which connection until it is answered, and which answers nobody should get.
+//! What was asked over which connection until it is answered, and what of that the history tells: which answers nobody should
+//! get, and who asked for what.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub(crate) struct Asked {
     contacts: Contacts,
     /// When an answer of that status was recorded last, to the user or to others.
     last: BTreeMap<(bool, u16), Timestamp>,
+    /// What was answered last to those who read something.
+    read: BTreeMap<(Option<Uuid>, String), u16>,
 }
 
 #[derive(Debug)]
@@ -37,7 +40,7 @@ struct Question {
 impl Asked {
     /// Nothing is asked yet. `silence`: as in [`Contacts::new`].
     pub(crate) fn new(silence: Duration) -> Self {
-        Self { open: BTreeMap::new(), contacts: Contacts::new(silence), last: BTreeMap::new() }
+        Self { open: BTreeMap::new(), contacts: Contacts::new(silence), last: BTreeMap::new(), read: BTreeMap::new() }
     }
 
     /// A question is sent.
@@ -57,8 +60,16 @@ impl Asked {
         &mut self.contacts
     }
 
-    /// An answer came; what it is for the history, if it is one that nobody should get. `who`: as in [`What::BadAnswer`].
-    pub(crate) fn answered(&mut self, now: Timestamp, reply: &Reply, who: Option<Uuid>, all: bool) -> Option<What> {
+    /// An answer came; what it is for the history: one that nobody should get, or, with `all`, any that is news. `who`: as in
+    /// [`What::BadAnswer`]; `all_bad`: those that nobody should get are not too many for the history.
+    pub(crate) fn answered(
+        &mut self,
+        now: Timestamp,
+        reply: &Reply,
+        who: Option<Uuid>,
+        all_bad: bool,
+        all: bool,
+    ) -> Option<What> {
         let Question { sent: at, method, path, contact } = self.open.remove(&(reply.connection, reply.tag))?;
         if let (Some(Contact::Asks(host)), Ok(response)) = (&contact, &reply.result)
             && response.is_success()
@@ -68,22 +79,33 @@ impl Asked {
         if let Some(contact) = contact {
             self.contacts.ended((at, now), contact, Ended::of(&reply.result));
         }
+        let took_ms = u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        let request = || format!("{method} {}", path.split('?').next().unwrap_or_default());
         let status = match &reply.result {
             Ok(response) if response.status >= 500 => response.status,
             Err(TransportError::Connect(_)) => 0,
             // A connection that ends in the middle, or an answer that is late, may be the doing of a busy computer.
-            Ok(_) | Err(_) => return None,
+            Ok(_) | Err(_) if !all => return None,
+            other => {
+                let status = other.as_ref().map_or(0, |response| response.status);
+                let request = request();
+                let is_news = self.is_news(who, &request, status);
+                return is_news.then_some(What::Request { host: who, request, status, took_ms });
+            }
         };
-        if !all {
+        if !all_bad {
             let kind = (who.is_none(), status);
             if self.last.get(&kind).is_some_and(|last| now.since(*last) < SAMPLE) {
                 return None;
             }
             self.last.insert(kind, now);
         }
-        let took_ms = u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
-        let request = format!("{method} {}", path.split('?').next().unwrap_or_default());
-        Some(What::BadAnswer { host: who, request, status, took_ms })
+        Some(What::BadAnswer { host: who, request: request(), status, took_ms })
+    }
+
+    /// Whoever reads the same again and again and is answered alike tells nothing new.
+    pub(crate) fn is_news(&mut self, who: Option<Uuid>, request: &str, status: u16) -> bool {
+        !request.starts_with("GET ") || self.read.insert((who, request.to_owned()), status) != Some(status)
     }
 
     /// What cannot be read is the host's to tell, who could not, either.
@@ -126,7 +148,7 @@ mod tests {
         asked.sent(now, &Send { connection, tag, request });
         let reply = Reply { connection, tag, result };
         let later = now + Duration::from_millis(40);
-        let what = asked.answered(later, &reply, None, true);
+        let what = asked.answered(later, &reply, None, true, false);
         let expected = recorded.map(|status| What::BadAnswer {
             host: None,
             request: "GET /v2/events".into(),
@@ -134,7 +156,34 @@ mod tests {
             took_ms: 40,
         });
         assert_eq!(what, expected);
-        assert_eq!(asked.answered(later, &reply, None, true), None, "it was answered");
+        assert_eq!(asked.answered(later, &reply, None, true, false), None, "it was answered");
+    }
+
+    #[test]
+    fn every_request_is_told_and_what_is_read_again_only_when_it_is_answered_otherwise() {
+        let mut asked = Asked::new(Duration::from_secs(150));
+        let who = Some(Uuid::nil());
+        let mut told = |method: Method, path: &str, result: Result<Response, TransportError>| {
+            let now = Timestamp::from_secs(100);
+            asked.sent(now, &Send { connection: 3, tag: 1, request: Request::new(method, path) });
+            let reply = Reply { connection: 3, tag: 1, result };
+            match asked.answered(now + Duration::from_millis(7), &reply, who, true, true)? {
+                What::Request { host, request, status, took_ms: 7 } if host == who => {
+                    Some(format!("{request} {status}"))
+                }
+                other => Some(format!("{other:?}").split_whitespace().next().unwrap_or_default().to_owned()),
+            }
+        };
+        let lost = || Err(TransportError::Lost("reset".into()));
+        assert_eq!(told(Method::Get, "/x?a=1", answer(200)).as_deref(), Some("GET /x 200"));
+        assert_eq!(told(Method::Get, "/x?a=2", answer(200)), None);
+        assert_eq!(told(Method::Get, "/y", answer(200)).as_deref(), Some("GET /y 200"));
+        assert_eq!(told(Method::Get, "/x", answer(404)).as_deref(), Some("GET /x 404"));
+        assert_eq!(told(Method::Get, "/x", lost()).as_deref(), Some("GET /x 0"));
+        assert_eq!(told(Method::Get, "/x", answer(200)).as_deref(), Some("GET /x 200"));
+        assert_eq!(told(Method::Post, "/x", answer(201)).as_deref(), Some("POST /x 201"));
+        assert_eq!(told(Method::Post, "/x", answer(201)).as_deref(), Some("POST /x 201"));
+        assert_eq!(told(Method::Post, "/x", answer(500)).as_deref(), Some("BadAnswer"));
     }
 
     #[test]
@@ -144,7 +193,7 @@ mod tests {
             let now = Timestamp::from_micros(1_000_000_000 + millis * 1000);
             asked.sent(now, &Send { connection: 3, tag: 1, request: Request::new(Method::Get, "/x") });
             let reply = Reply { connection: 3, tag: 1, result: answer(status) };
-            asked.answered(now, &reply, Some(Uuid::nil()), false).is_some()
+            asked.answered(now, &reply, Some(Uuid::nil()), false, false).is_some()
         };
         assert_eq!(
             [count(0, 500), count(10, 500), count(20, 503), count(990, 500), count(1000, 500)],

@@ -61,6 +61,8 @@ pub struct ConductorConfig {
     pub look_every: Duration,
     /// Put every step that was asked and answered into the history. Off for large fleets.
     pub record_steps: bool,
+    /// Put every request into the history ([`What::Request`]).
+    pub record_requests: bool,
     /// NTP source that the user names where the scenario names none: virtual machines know no other.
     pub ntp_source: Option<String>,
     /// Public ssh key of the run, which the user gives beside that of the scenario: the way into virtual machines.
@@ -277,15 +279,14 @@ impl Conductor {
         &mut self.fleet
     }
 
-    /// A machine was answered what nobody should be, as in [`What::BadAnswer`]. `host`: as far as the path tells. What hosts are answered
-    /// that are played is heard where they ask.
+    /// A machine was answered its request with a status after a time. `host`: as far as the path tells. `bad`: what nobody should
+    /// be answered, as in [`What::BadAnswer`]. What hosts are answered that are played is heard where they ask.
     pub fn machine_was_answered(
         &mut self,
         now: Timestamp,
         host: Option<Uuid>,
-        request: String,
-        status: u16,
-        took: Duration,
+        (request, status, took): (String, u16, Duration),
+        bad: bool,
     ) {
         if host.is_some_and(|host| self.fleet.host_position(host).is_some()) {
             return;
@@ -296,7 +297,11 @@ impl Conductor {
         let host = host.or_else(cluster).or_else(of_infra_env);
         let request = if host.is_none() { format!("{request}, asked by a machine") } else { request };
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        self.observe(now, Source::Hosts, None, What::BadAnswer { host, request, status, took_ms });
+        if bad {
+            self.observe(now, Source::Hosts, None, What::BadAnswer { host, request, status, took_ms });
+        } else if self.config.record_requests && self.asked.is_news(host, &request, status) {
+            self.observe(now, Source::Hosts, None, What::Request { host, request, status, took_ms });
+        }
     }
 
     /// Time has come to `now`.
@@ -312,9 +317,10 @@ impl Conductor {
     pub fn deliver(&mut self, now: Timestamp, mut reply: Reply) {
         let who = reply.connection.checked_sub(USER_CONNECTIONS).and_then(|connection| self.fleet.who(connection));
         let sent = self.asked.when(&reply);
-        if let Some(bad) = self.asked.answered(now, &reply, who, self.config.record_steps) {
+        let (all_bad, all) = (self.config.record_steps, self.config.record_requests);
+        if let Some(what) = self.asked.answered(now, &reply, who, all_bad, all) {
             let source = if who.is_some() { Source::Hosts } else { Source::Harness };
-            self.note(now, source, None, bad);
+            self.note(now, source, None, what);
         }
         for what in self.asked.contacts().take() {
             self.note(now, Source::Hosts, None, what);

@@ -710,6 +710,7 @@ impl Prepared {
 
     /// What a conductor must know. `ingress_pem` is fresh in a real run and fixed in virtual time.
     pub fn conductor_config(&self, info: RunInfo, ingress_pem: String) -> ConductorConfig {
+        let records = self.scenario.report.steps && self.scenario.hosts.len() <= RECORD_STEPS_UP_TO;
         ConductorConfig {
             scenario: self.scenario.clone(),
             info,
@@ -727,8 +728,8 @@ impl Prepared {
             ntp_source: gateway_of(&self.scenario).map(|gateway| gateway.to_string()),
             ssh_key: None,
             // What the scenario itself looks at must be there.
-            record_steps: self.scenario.mentions_steps()
-                || (self.scenario.report.steps && self.scenario.hosts.len() <= RECORD_STEPS_UP_TO),
+            record_steps: self.scenario.mentions_steps() || records,
+            record_requests: records,
             alteration: match self.alteration {
                 Some(Alteration::Hosts(alteration)) => Some(alteration),
                 _ => None,

@@ -8,4 +8,4 @@
 
 pub mod serve;
 
-pub use serve::{BadAnswer, Count, FaultEffect, Gateway, News};
+pub use serve::{Answered, Count, FaultEffect, Gateway, News};

@@ -45,19 +45,21 @@ pub struct FaultEffect {
 pub enum News {
     /// A fault hit its first request.
     Effect(FaultEffect),
-    /// The service gave a host an answer that nobody should get, or took no connection.
-    BadAnswer(BadAnswer),
+    /// A host was answered, or was not.
+    Answered(Answered),
 }
 
-/// An answer of 500 or more that is the service's own, or none because it took no connection.
+/// How a host's request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadAnswer {
+pub struct Answered {
     /// The host whose request it was, as far as the path tells.
     pub host: Option<Uuid>,
     /// Method and path, without the query.
     pub request: String,
-    /// 0: no connection.
+    /// 0: there was no answer.
     pub status: u16,
+    /// An answer of 500 or more that is the service's own, or none because it took no connection: what nobody should get.
+    pub bad: bool,
     /// Time until the head of the answer.
     pub took: Duration,
 }
@@ -242,31 +244,24 @@ impl Line {
             path: &path,
             first_on_connection: !self.requests.swap(true, Ordering::Relaxed),
         };
-        let result = match self.shared.apply(&facts) {
-            None => {
-                let result = self.forward(request).await;
-                self.tell(&facts, &result, begun.elapsed());
-                result
-            }
-            Some(applied) => self.go_wrong(applied.wrong, request).await,
+        let (result, of_service) = match self.shared.apply(&facts) {
+            None => (self.forward(request).await, true),
+            Some(applied) => (self.go_wrong(applied.wrong, request).await, false),
         };
         let status = result.as_ref().map_or(0, |response| response.status().as_u16());
+        let bad = of_service && (status >= 500 || matches!(result, Err(NoAnswer::Unreachable(_))));
+        self.tell(&facts, status, bad, begun.elapsed());
         self.shared.count(&facts, status, begun.elapsed());
         result
     }
 
-    /// Tells of an answer that a host should not get. The user hears by itself what it is answered.
-    fn tell(&self, facts: &RequestFacts<'_>, result: &Result<hyper::Response<Body>, NoAnswer>, took: Duration) {
-        let status = match result {
-            Ok(response) if response.status().is_server_error() => response.status().as_u16(),
-            Err(NoAnswer::Unreachable(_)) => 0,
-            Ok(_) | Err(_) => return,
-        };
+    /// Tells what a host was answered. The user hears that by itself.
+    fn tell(&self, facts: &RequestFacts<'_>, status: u16, bad: bool, took: Duration) {
         if self.side == Side::Hosts {
             let request = format!("{} {}", facts.method, facts.path.split('?').next().unwrap_or_default());
-            let bad = BadAnswer { host: facts.host(), request, status, took };
+            let answered = Answered { host: facts.host(), request, status, bad, took };
             // Nobody listens any more when the run is over.
-            let _ = self.shared.news.send(News::BadAnswer(bad));
+            let _ = self.shared.news.send(News::Answered(answered));
         }
     }
 

@@ -254,6 +254,7 @@ impl<'a> Installation<'a> {
         let config = ConductorConfig {
             look_every: shared.plan.look,
             record_steps: false,
+            record_requests: false,
             ..kind.conductor_config(info, shared.ingress_pem.clone())
         };
         let (replies, received) = mpsc::channel(4096);

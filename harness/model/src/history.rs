@@ -386,6 +386,20 @@ pub enum What {
         /// Time between the question and this, in milliseconds.
         took_ms: u64,
     },
+    /// Somebody asked the service for something, and it was answered, or was not. For people who look at a moment of the run;
+    /// nothing is judged by it. What is asked again and again and answered the same is told once, and an answer that nobody
+    /// should get is a [`What::BadAnswer`] instead.
+    Request {
+        /// Host that had asked, or the cluster whose controller had; `None`: the user.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<Uuid>,
+        /// Method and path of what was asked.
+        request: String,
+        /// HTTP status; 0: there was no answer.
+        status: u16,
+        /// Time between the question and this, in milliseconds.
+        took_ms: u64,
+    },
     /// A program under test did not end when it was asked to and had to be killed.
     Killed {
         /// Which program.

@@ -18,7 +18,7 @@ const ERROR: u8 = 2;
 /// The file, without secrets.
 pub fn render(history: &[Observation], redactor: &Redactor) -> String {
     let timeline = Lanes::read(history);
-    let moments = Moments::read(history, &timeline);
+    let moments = Moments::read(history, &timeline, &[]);
     let info = run_info(history);
     let start = timeline.start.as_micros();
     let run = info.map_or_else(|| start.to_string(), |info| info.run_id.clone());

@@ -23,7 +23,7 @@ const HAPPENED: u64 = 3;
 /// The file, without secrets.
 pub fn render(history: &[Observation], redactor: &Redactor) -> String {
     let timeline = Lanes::read(history);
-    let moments = Moments::read(history, &timeline);
+    let moments = Moments::read(history, &timeline, &[]);
     let mut trace = Trace { events: Vec::new(), clean: Clean(redactor) };
     trace.process(1, "run", 0);
     trace.user_and_faults(&timeline);

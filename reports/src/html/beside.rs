@@ -7,6 +7,7 @@ use vlab_model::history::Observation;
 use super::drawing::heading;
 use super::moments::time_machine;
 use super::{Axis, LARGEST_PAGE, Limits, Page, finished, head, scripts};
+use crate::logs::LogLine;
 use crate::moments::Moments;
 use crate::redact::Redactor;
 use crate::text::human;
@@ -19,6 +20,8 @@ pub struct Run<'a> {
     pub result: &'a RunResult,
     /// What was observed.
     pub history: &'a [Observation],
+    /// What its programs logged.
+    pub logs: &'a [LogLine],
     /// Knows its secrets.
     pub redactor: &'a Redactor,
 }
@@ -27,7 +30,8 @@ pub struct Run<'a> {
 pub fn render(runs: [Run<'_>; 2]) -> String {
     let timelines = runs.map(|run| Lanes::read(run.history));
     let [first, second] = &timelines;
-    let moments = [Moments::read(runs[0].history, first), Moments::read(runs[1].history, second)];
+    let moments =
+        [Moments::read(runs[0].history, first, runs[0].logs), Moments::read(runs[1].history, second, runs[1].logs)];
     let (axes, aligned) = aligned(first, second);
     // Each has half of the room.
     let mut limits = Limits::MOST.halved();

@@ -21,6 +21,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use vlab_judge::result::RunResult;
 use vlab_model::history::Observation;
 
+use crate::logs::LogLine;
 use crate::moments::Moments;
 use crate::redact::Redactor;
 use crate::text::{shorten, thousands};
@@ -66,8 +67,13 @@ impl Limits {
 
 /// The page, without secrets. Never longer than [`LARGEST_PAGE`].
 pub fn render(result: &RunResult, history: &[Observation], redactor: &Redactor) -> String {
+    render_with_logs(result, history, &[], redactor)
+}
+
+/// The same with what the programs of the run logged.
+pub fn render_with_logs(result: &RunResult, history: &[Observation], logs: &[LogLine], redactor: &Redactor) -> String {
     let timeline = Lanes::read(history);
-    let moments = Moments::read(history, &timeline);
+    let moments = Moments::read(history, &timeline, logs);
     let mut limits = Limits::MOST;
     let axis = Axis::of(&timeline);
     loop {

@@ -10,6 +10,9 @@
   // Milliseconds of the axis; `origin` is where its zero is.
   var length = Math.ceil(Number(first.length) / 1000), origin = Math.round(Number(first.origin) / 1000);
   var range = $("mr"), output = $("mt"), input = $("mh"), now = 0, most = CARDS, wanted = "", kept = null;
+  // What there may be much of; the reader may leave it out of what is shown around the moment.
+  var MUCH = { validation: "validations", event: "events", step: "steps", request: "requests", log: "log lines", console: "consoles", resource: "resources" };
+  var out = {}, boxes = {};
 
   function make(tag, name, text) {
     var e = document.createElement(tag);
@@ -171,6 +174,7 @@
       li.appendChild(go);
       li.appendChild(make("b", "", names[who[n]]));
       var word = o.kind === "did" || o.kind === "note" ? "" : o.kind + " ", text = make("span");
+      if (o.kind === "warning") { word = o.key + " "; o.key = ""; li.className += " trouble"; }
       if (word) text.appendChild(make("i", "", word));
       var value = o.value || (o.kind === "fault" ? "" : "none"), key = o.key && o.kind !== "event" ? o.key + " " : "";
       text.appendChild(document.createTextNode(key + value + (o.info ? ": " + o.info : "")));
@@ -179,13 +183,15 @@
     }
     function around(t, found, filtered) {
       var list = root.querySelector(".around"), own = null, piece = document.createDocumentFragment();
-      if (filtered) {
-        if (kept && kept.side === root && kept.words === input.value) own = kept.own; else {
-          var chosen = new Uint8Array(names.length);
+      if (filtered || without()) {
+        var words = input.value + "&" + without();
+        if (kept && kept.side === root && kept.words === words) own = kept.own; else {
+          var chosen = new Uint8Array(names.length), hidden = kinds.map(function (word) { return out[word] ? 1 : 0; });
+          if (!filtered) chosen.fill(1);
           found.forEach(function (w) { chosen[w] = 1; });
           own = [];
-          for (var n = 0; n < size; n++) if (chosen[who[n]]) own.push(n);
-          kept = { side: root, words: input.value, own: own };
+          for (var n = 0; n < size; n++) if (chosen[who[n]] && !hidden[facts[what[n] * 4]]) own.push(n);
+          kept = { side: root, words: words, own: own };
         }
       }
       var total = own ? own.length : size, place = until(times, t, own), at = function (p) { return own ? own[p] : p; };
@@ -237,9 +243,13 @@
       counts(t);
       around(t, found, filtered);
     };
+    this.has = function (word) {
+      for (var f = 0; f < facts.length; f += 4) if (kinds[facts[f]] === word) return true;
+      return false;
+    };
     // The next moment on the axis, forwards or back, at which something of those that are shown is said.
     this.step = function (axis, by) {
-      var t = axis - shift, own = input.value.trim() !== "" && kept && kept.side === root ? kept.own : null;
+      var t = axis - shift, own = (input.value.trim() !== "" || without()) && kept && kept.side === root ? kept.own : null;
       var p = by > 0 ? until(times, t, own) : until(times, t - 1, own) - 1, n = own ? own[p] : p;
       return p < 0 || p >= (own ? own.length : size) ? null : times[n] + shift;
     };
@@ -252,7 +262,10 @@
     return e;
   });
   function show() {
-    if (!sides) sides = all(".side", section).map(function (root) { return new Side(root); });
+    if (!sides) {
+      sides = all(".side", section).map(function (root) { return new Side(root); });
+      Object.keys(MUCH).forEach(choose);
+    }
     range.value = now;
     output.textContent = human(now - origin);
     range.setAttribute("aria-valuetext", human(now - origin));
@@ -262,7 +275,22 @@
     clearTimeout(timer);
     timer = setTimeout(keep, WAIT);
   }
-  function fragment() { return "#t=" + (now - origin) + (input.value.trim() ? "&of=" + encodeURIComponent(input.value.trim()) : ""); }
+  function without() { return Object.keys(out).filter(function (word) { return out[word]; }).join(","); }
+  // A box for a kind that there is.
+  function choose(word) {
+    if (!sides.some(function (side) { return side.has(word); })) return;
+    var label = make("label"), box = boxes[word] = make("input");
+    box.type = "checkbox";
+    box.checked = !out[word];
+    box.onchange = function () { out[word] = !box.checked; moved = true; show(); };
+    label.appendChild(box);
+    label.appendChild(document.createTextNode(MUCH[word]));
+    $("mk").appendChild(label);
+    $("mk").hidden = false;
+  }
+  function fragment() {
+    return "#t=" + (now - origin) + (input.value.trim() ? "&of=" + encodeURIComponent(input.value.trim()) : "") + (without() ? "&no=" + without() : "");
+  }
   var moved = false;
   function keep() {
     if (moved && location.hash !== fragment()) history.replaceState(null, "", fragment());
@@ -273,7 +301,11 @@
     show();
   }
   function read() {
-    var t = /[#&]t=(-?\d+)/.exec(location.hash), of = /[#&]of=([^&]*)/.exec(location.hash);
+    var t = /[#&]t=(-?\d+)/.exec(location.hash), of = /[#&]of=([^&]*)/.exec(location.hash), no = /[#&]no=([^&]*)/.exec(location.hash);
+    Object.keys(MUCH).forEach(function (word) {
+      out[word] = Boolean(no) && no[1].split(",").indexOf(word) >= 0;
+      if (boxes[word]) boxes[word].checked = !out[word];
+    });
     if (of) try { input.value = decodeURIComponent(of[1]); } catch (e) { input.value = ""; }
     if (t) now = Math.max(0, Math.min(length, Number(t[1]) + origin));
     return Boolean(t);

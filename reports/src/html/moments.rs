@@ -54,6 +54,7 @@ pub(super) fn time_machine(title: &str, zero: Option<&str>, sides: &Markup) -> M
                 input #mr type="range" min="0" value="0" step="1" aria-label="moment of the run";
                 input #mh type="search" placeholder="hosts: all of these words" aria-label="hosts that are shown";
             }
+            fieldset #mk hidden { legend { "Shown around the moment" } }
             p.note {
                 @if let Some(zero) = zero { (zero) " " }
                 "Drag the time, click in the timeline, or use the arrow keys (with Shift a millisecond), Page Up, Page Down, Home "

@@ -17,38 +17,46 @@ const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 const NAME: usize = 60;
 
 /// How much of the moments is written: what is tried in this order until it fits.
-const LEVELS: [Level; 8] = [
-    Level { text: 400, without: &[] },
-    Level { text: 200, without: &[] },
-    Level { text: 200, without: &[MomentKind::Step] },
-    Level { text: 100, without: &[MomentKind::Step, MomentKind::Did] },
-    Level { text: 60, without: &[MomentKind::Step, MomentKind::Did, MomentKind::Event] },
-    Level { text: 60, without: &[MomentKind::Step, MomentKind::Did, MomentKind::Event, MomentKind::Console] },
-    Level {
-        text: 60,
-        without: &[MomentKind::Step, MomentKind::Did, MomentKind::Event, MomentKind::Console, MomentKind::Validation],
-    },
-    Level {
-        text: 0,
-        without: &[
-            MomentKind::Step,
-            MomentKind::Did,
-            MomentKind::Event,
-            MomentKind::Console,
-            MomentKind::Validation,
-            MomentKind::Words,
-            MomentKind::Percent,
-            MomentKind::Logs,
-        ],
-    },
+const LEVELS: [Level; 9] = [
+    Level { text: 400, out: 0 },
+    Level { text: 200, out: 0 },
+    Level { text: 200, out: 1 },
+    Level { text: 200, out: 3 },
+    Level { text: 100, out: 4 },
+    Level { text: 60, out: 6 },
+    Level { text: 60, out: 7 },
+    Level { text: 60, out: 8 },
+    Level { text: 0, out: OUT.len() },
+];
+
+/// Kinds in the order in which they are left out.
+const OUT: [MomentKind; 11] = [
+    MomentKind::Log,
+    MomentKind::Request,
+    MomentKind::Step,
+    MomentKind::Did,
+    MomentKind::Event,
+    MomentKind::Warning,
+    MomentKind::Console,
+    MomentKind::Validation,
+    MomentKind::Words,
+    MomentKind::Percent,
+    MomentKind::Logs,
 ];
 
 #[derive(Clone, Copy, Debug)]
 struct Level {
     /// Characters of a text of more words.
     text: usize,
+    /// So many of [`OUT`] are left out.
+    out: usize,
+}
+
+impl Level {
     /// Kinds that are left out.
-    without: &'static [MomentKind],
+    fn without(self) -> &'static [MomentKind] {
+        OUT.get(..self.out).unwrap_or(&OUT)
+    }
 }
 
 /// Moments as they are written.
@@ -95,8 +103,9 @@ impl Moments<'_> {
 
     /// What a level has of the first `who`.
     fn kept(&self, level: Level, who: usize) -> Vec<Moment> {
-        let is_kept =
-            |item: &&Moment| (item.who as usize) < who && !level.without.contains(&self.facts[item.fact as usize].kind);
+        let is_kept = |item: &&Moment| {
+            (item.who as usize) < who && !level.without().contains(&self.facts[item.fact as usize].kind)
+        };
         self.items.iter().filter(is_kept).copied().collect()
     }
 
@@ -106,7 +115,7 @@ impl Moments<'_> {
             *counts.entry(self.facts[item.fact as usize].kind).or_default() += 1;
         }
         let of = |kind: &MomentKind| counts.get(kind).map(|n| format!("{} {}", thousands(*n), kind.plural()));
-        let mut words: Vec<String> = level.without.iter().filter_map(of).collect();
+        let mut words: Vec<String> = level.without().iter().filter_map(of).collect();
         if who < self.who.len() {
             words.push(format!(
                 "{} of {} hosts",
@@ -115,7 +124,7 @@ impl Moments<'_> {
             ));
         }
         let long = |fact: &super::Fact<'_>| {
-            !level.without.contains(&fact.kind) && fact.info.chars().count() > level.text && !fact.info.is_empty()
+            !level.without().contains(&fact.kind) && fact.info.chars().count() > level.text && !fact.info.is_empty()
         };
         if self.facts.iter().any(long) {
             words.push(match level.text {

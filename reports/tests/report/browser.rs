@@ -269,8 +269,8 @@ fn two_runs_stand_on_one_axis() {
     let ((a, of_a), (b, of_b)) = (sample::ha(), sample::sno_failed());
     let redactor = &Redactor::default();
     let runs = [
-        html::beside::Run { result: &a, history: &of_a, redactor },
-        html::beside::Run { result: &b, history: &of_b, redactor },
+        html::beside::Run { result: &a, history: &of_a, logs: &[], redactor },
+        html::beside::Run { result: &b, history: &of_b, logs: &[], redactor },
     ];
     let Some(opened) = Opened::new(&html::beside::render(runs)) else { return };
     let body = opened.body("#t=0", "");
@@ -302,24 +302,4 @@ fn the_lines_around_the_cause_have_the_whole_width() {
     let number = |name: &str| attribute(&body, name).unwrap().parse::<i64>().unwrap();
     assert!(number("data-told") > 0, "there are lines to read");
     assert!(number("data-high") < 30, "a line is broken and {} pixels high", number("data-high"));
-}
-
-/// Nothing of the page is wider than the window, however narrow it is.
-#[rstest]
-#[case::narrow(360)]
-#[case::wide(1400)]
-fn the_page_fits_into_its_window(#[case] width: u32) {
-    let (result, history) = sample::ha();
-    let text = html::render(&result, &history, &Redactor::default());
-    let Some(opened) = Opened::new(&text) else { return };
-    // A headless window is never narrower than 500 pixels; a frame can be.
-    let frame = opened.dir.path().join("frame.html");
-    let page = format!(
-        "<!doctype html><iframe id=f width={width} height=900 src=report.html></iframe><script>f.onload = () => {{ \
-         const d = f.contentDocument; document.body.dataset.over = d.documentElement.scrollWidth - {width}; }}</script>"
-    );
-    fs::write(&frame, page).unwrap();
-    let dom = open(&opened.browser, opened.dir.path(), &frame, &["--allow-file-access-from-files", "--dump-dom"]);
-    let over: i64 = attribute(&dom, "data-over").unwrap().parse().unwrap();
-    assert!(over <= 4, "{over} pixels too wide");
 }

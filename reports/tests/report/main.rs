@@ -4,6 +4,7 @@
 
 mod browser;
 mod export;
+mod hands;
 mod sample;
 
 use std::fs;

@@ -81,7 +81,8 @@ async fn without_rules_everything_gets_through_and_is_counted() {
     let counts = bench.gateway.counts();
     assert_eq!(counts[&("v2TriggerEvent", 200)].requests, 3);
     assert_eq!(counts[&("PUT", 200)].requests, 1);
-    assert!(bench.news.try_recv().is_err());
+    let mut told = std::iter::from_fn(|| bench.news.try_recv().ok());
+    assert_eq!(told.by_ref().filter(|news| matches!(news, News::Answered(a) if a.status == 200 && !a.bad)).count(), 4);
 }
 
 #[tokio::test]
@@ -157,28 +158,35 @@ async fn a_service_that_is_not_there_is_a_lost_connection() {
     assert_eq!(gateway.counts()[&("POST", 0)].requests, 1);
 }
 
-/// What the service itself gets wrong for hosts is told each time, and what a fault answers is not.
+/// What hosts are answered is told each time: what the service itself gets wrong as bad, and what a fault answers as it is.
 #[tokio::test]
-async fn bad_answers_of_the_service_to_hosts_are_told() {
+async fn answers_to_hosts_are_told() {
     let mut bench = GatewayFixture::new().await;
     let host = Uuid::from_u128(7);
     let path = format!("/broken/infra-envs/{}/hosts/{host}/instructions?x=1", Uuid::nil());
     bench.post().await.unwrap();
+    let News::Answered(good) = bench.news.try_recv().unwrap() else { panic!("no fault was there") };
+    assert_eq!((good.status, good.bad), (200, false));
     assert_eq!(bench.client.send(&Request::new(Method::Get, &path), BUDGET).await.unwrap().status, 503);
-    let News::BadAnswer(bad) = bench.news.try_recv().unwrap() else { panic!("no fault was there") };
+    let News::Answered(bad) = bench.news.try_recv().unwrap() else { panic!("no fault was there") };
     let request = format!("GET {}", path.trim_end_matches("?x=1"));
-    assert_eq!((bad.host, bad.request, bad.status), (Some(host), request, 503));
+    assert_eq!((bad.host, bad.request, bad.status, bad.bad), (Some(host), request, 503, true));
     bench.wrong(RequestFault::Status { status: 500, retry_after: None }, Some(1));
     assert_eq!(bench.post().await.unwrap().status, 500);
     assert!(matches!(bench.news.try_recv(), Ok(News::Effect(_))));
+    let News::Answered(fault) = bench.news.try_recv().unwrap() else { panic!("its effect was told") };
+    assert_eq!((fault.status, fault.bad), (500, false));
     assert!(bench.news.try_recv().is_err());
 }
 
 #[rstest]
-#[case(Side::Hosts, Some(0))]
+#[case(Side::Hosts, Some((0, true)))]
 #[case(Side::User, None)]
 #[tokio::test]
-async fn a_service_that_takes_no_connection_is_told_where_hosts_ask(#[case] side: Side, #[case] told: Option<u16>) {
+async fn a_service_that_takes_no_connection_is_told_where_hosts_ask(
+    #[case] side: Side,
+    #[case] told: Option<(u16, bool)>,
+) {
     let gone = std::net::TcpListener::bind(ANY).unwrap();
     let upstream = gone.local_addr().unwrap();
     drop(gone);
@@ -186,7 +194,7 @@ async fn a_service_that_takes_no_connection_is_told_where_hosts_ask(#[case] side
     let address = gateway.listen(std::net::TcpListener::bind(ANY).unwrap(), side).unwrap();
     assert_eq!(how_it_ends(address).await, Ok(0));
     let status = news.try_recv().ok().map(|news| match news {
-        News::BadAnswer(bad) => bad.status,
+        News::Answered(answered) => (answered.status, answered.bad),
         News::Effect(effect) => panic!("{effect:?}"),
     });
     assert_eq!(status, told);

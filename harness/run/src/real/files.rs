@@ -83,3 +83,15 @@ pub(super) fn environment() -> BTreeMap<String, String> {
     add("cores", std::thread::available_parallelism().ok().map(|n| n.to_string()));
     environment
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_reads_every_log_that_a_run_leaves() {
+        let read: Vec<&str> = vlab_reports::logs::LOGS.iter().map(|(name, _)| *name).collect();
+        let missing: Vec<&str> = LOGS.iter().map(|(name, _)| *name).filter(|name| !read.contains(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}

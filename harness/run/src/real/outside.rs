@@ -18,7 +18,7 @@ use vlab_drive::conductor::Task;
 use vlab_drive::fault::effect::{Program, ServiceFault};
 use vlab_drive::prepare::Prepared;
 use vlab_drive::requests::Side;
-use vlab_gateway::{BadAnswer, FaultEffect, Gateway, News};
+use vlab_gateway::{Answered, FaultEffect, Gateway, News};
 use vlab_scenario::{FaultTarget, Host};
 
 use super::hub::HubFaults;
@@ -41,7 +41,7 @@ pub(super) enum Report {
     /// A program did not end when it was asked to.
     Killed(Program, String),
     /// A machine was answered what nobody should be.
-    BadAnswer(BadAnswer),
+    Answered(Answered),
     /// For the history.
     Note(String),
     /// The lab cannot do what it should.
@@ -252,8 +252,8 @@ impl Outside {
             while let Some(news) = news.recv().await {
                 match news {
                     News::Effect(FaultEffect { fault, host, what }) => return Report::Effect { fault, host, what },
-                    News::BadAnswer(bad) if *listens => return Report::BadAnswer(bad),
-                    News::BadAnswer(_) => {}
+                    News::Answered(answered) if *listens => return Report::Answered(answered),
+                    News::Answered(_) => {}
                 }
             }
             std::future::pending().await

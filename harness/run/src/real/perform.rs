@@ -12,7 +12,7 @@ use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
 use vlab_drive::fault::effect::Program;
 use vlab_drive::hub::{by_controllers, command_behind};
 use vlab_drive::simulate::ending_check;
-use vlab_gateway::BadAnswer;
+use vlab_gateway::Answered;
 use vlab_history::Recorder;
 use vlab_judge::result::{CheckVerdict, RunResult, Verdict};
 use vlab_judge::verdict;
@@ -426,8 +426,9 @@ impl UnderWay<'_> {
                 let what = What::Killed { program: program.words().to_owned(), detail };
                 self.conductor.observe(now, Source::Harness, None, what);
             }
-            Report::BadAnswer(BadAnswer { host, request, status, took }) => {
-                self.conductor.machine_was_answered(now, host, request, status, took);
+            Report::Answered(answered) => {
+                let Answered { host, request, status, bad, took } = answered;
+                self.conductor.machine_was_answered(now, host, (request, status, took), bad);
             }
             Report::Note(text) => self.conductor.observe(now, Source::Harness, None, What::Note { text }),
             Report::Broken(error) => return Some(error),
