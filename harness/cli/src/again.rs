@@ -10,6 +10,7 @@ use vlab_reports::logs;
 use vlab_reports::session::Session;
 use vlab_reports::{Redactor, write_all};
 use vlab_run::again::OldRun;
+use vlab_run::loads::is_load;
 use vlab_run::real::find_run;
 use vlab_run::rundir;
 
@@ -103,6 +104,9 @@ pub(crate) fn report(args: &ReportArgs) -> ExitResult {
     if conformance::is_suite(&find_run(&runs, &args.run)) {
         return Err(CliError::usage("that is a run of the conformance suite: its reports are in its folder"));
     }
+    if is_load(&find_run(&runs, &args.run)) {
+        return Err(CliError::usage("that is a load: its page is `report.html` in its folder"));
+    }
     let old = open(&args.run, &args.output_dir)?;
     let result = result_of(&old);
     let redactor = Redactor::new(old.prepared.secrets());
@@ -116,6 +120,11 @@ pub(crate) fn check(args: &CheckArgs) -> ExitResult {
     if conformance::is_suite(&find_run(&runs, &args.run)) {
         return Err(CliError::usage(
             "that is a run of the conformance suite, which is judged while it asks; run `vlab conformance` again",
+        ));
+    }
+    if is_load(&find_run(&runs, &args.run)) {
+        return Err(CliError::usage(
+            "that is a load, which is measured and not judged; `vlab load compare` compares two",
         ));
     }
     let old = open(&args.run, &args.output_dir)?;

@@ -2,18 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio_util::sync::CancellationToken;
-use vlab_judge::result::exit;
+use vlab_judge::result::{Verdict, exit};
 use vlab_load::compare::{compare, table};
 use vlab_load::generate::{Options, Tell, generate};
 use vlab_load::preflight::{Machine, refusals};
 use vlab_load::result::{LoadResult, merge};
 use vlab_load::schedule::Part;
 use vlab_load::{growth, html, installs, manifest, metrics, otlp, stub};
+use vlab_run::loads::LoadFolder;
 use vlab_scenario::{LoadMode, LoadPlan, SourceFile, load_plan, plan_schema_text};
 
+use crate::args::runs_folder;
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::tools::{catalogue, print, tell};
 
@@ -263,7 +266,22 @@ async fn carry_out(args: RunArgs) -> ExitResult {
         )));
     }
     let stop = stopped();
+    // Each part of several leaves its result to whoever puts them together.
+    let folder = match args.partition {
+        Some(_) => None,
+        None => LoadFolder::begin(&runs_folder(), &plan.name, plan.seed, &url)
+            .map_err(|error| tell(&format!("this load is not shown by `vlab ui`: {error}\n")))
+            .ok()
+            .map(Arc::new),
+    };
     let result = if args.workers > 1 {
+        if let Some(folder) = &folder {
+            let text = format!(
+                "<p class=\"note\">{} processes carry this plan out. Charts come when all have ended.</p>",
+                args.workers
+            );
+            let _ = folder.now(&text);
+        }
         spread(&args, &plan, &url, &stop).await?
     } else {
         let start_at = args.start_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
@@ -272,14 +290,34 @@ async fn carry_out(args: RunArgs) -> ExitResult {
             Some(address) => Some(serve_metrics(address).await?),
             None => None,
         };
-        let options = Options { url, part, start_at, watch: args.watch, stop, live, metrics };
+        let shown = folder.clone();
+        // What cannot be shown is not worth ending a load for.
+        let so_far: Option<Tell> = shown.map(|folder| -> Tell { Box::new(move |text| drop(folder.now(text))) });
+        let options = Options { url, part, start_at, watch: args.watch, stop, live, so_far, metrics };
         generate(&plan, &catalogue()?, options).await.or_inconclusive()?
     };
     let json = args.json.unwrap_or_else(|| PathBuf::from(format!("load-{}.json", plan.name)));
+    if let Some(folder) = folder {
+        let (verdict, why) = comes_to(&result);
+        if let Err(error) = folder.end(verdict, &why, &html::page(&result)) {
+            tell(&format!("{error}\n"));
+        }
+    }
     let code = written(&result, &Files { json, html: args.html, otlp: args.otlp })?;
     // Without a part nothing is known of the whole, whatever the thresholds came to.
     let lost = args.workers > 1 && result.parts.0 != result.parts.1;
     Ok(if lost { exit::INCONCLUSIVE } else { code })
+}
+
+/// What a load comes to, for the list of runs.
+fn comes_to(result: &LoadResult) -> (Verdict, String) {
+    if let Some(check) = result.checks.iter().find(|check| !check.holds) {
+        return (Verdict::Failed, format!("{}: {}", check.name, check.seen));
+    }
+    match result.cut_short.as_str() {
+        "" => (Verdict::Passed, String::new()),
+        why => (Verdict::Inconclusive, why.to_owned()),
+    }
 }
 
 /// Where a result goes.

@@ -62,6 +62,8 @@ pub struct Options {
     pub stop: CancellationToken,
     /// Is told a line each second.
     pub live: Option<Tell>,
+    /// Is told each second how it goes, as a piece of a page.
+    pub so_far: Option<Tell>,
     /// Gets a page of figures for Prometheus each second ([`crate::metrics::serve`]).
     pub metrics: Option<watch::Sender<String>>,
 }
@@ -287,6 +289,12 @@ pub(crate) fn look(
             p99 as f64 / 1000.0,
             second.late_us as f64 / 1000.0
         ));
+    }
+    if let Some(tell) = &options.so_far {
+        let mut seconds = record.seconds();
+        // Of a second that is not over there is too little.
+        seconds.retain(|second| second.at < now.as_secs());
+        tell(&crate::html::so_far(plan, now, who, &seconds));
     }
     if let Some(metrics) = &options.metrics {
         metrics.send_replace(page(record, now, &plan.name, fleet));

@@ -2,6 +2,11 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use std::time::Duration;
+
+use vlab_scenario::LoadPlan;
+
+use crate::generate::phase_at;
 use crate::result::{LoadResult, Second};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#1b1f24;background:#fff}\
@@ -44,29 +49,52 @@ pub fn page(result: &LoadResult) -> String {
                 (installations(result))
                 (operations(result))
                 (errors(result))
-                (chart("requests a second", &result.seconds, &[
-                    ("offered", "#57606a", |s| s.offered as f64),
-                    ("answered", "#18794e", |s| s.answered as f64),
-                    ("failed", "#b42318", |s| s.failed as f64),
-                ]))
-                (chart("latency from the intended moment, ms", &result.seconds, &[
-                    ("p50", "#0969da", |s| s.p50_us as f64 / 1000.0),
-                    ("p99", "#8250df", |s| s.p99_us as f64 / 1000.0),
-                    ("the generator was late by", "#b08800", |s| s.late_us as f64 / 1000.0),
-                ]))
-                (chart("processor time, ms in a second", &result.seconds, &[
-                    ("generator", "#57606a", |s| s.generator_cpu_ms as f64),
-                    ("service", "#bc4c00", |s| s.service_cpu_ms.unwrap_or(0) as f64),
-                ]))
-                (chart("resident memory, MiB", &result.seconds, &[
-                    ("generator", "#57606a", |s| s.generator_kib as f64 / 1024.0),
-                    ("service", "#bc4c00", |s| s.service_kib.unwrap_or(0) as f64 / 1024.0),
-                ]))
+                (charts(&result.seconds))
                 (metrics(result))
             }
         }
     };
     markup.into_string()
+}
+
+/// How it goes, `now` after the start, as a piece of a page: which phase it is, who is there, and the charts until now.
+pub fn so_far(plan: &LoadPlan, now: Duration, who: &str, seconds: &[Second]) -> String {
+    let sum = |of: fn(&Second) -> u64| seconds.iter().map(of).sum::<u64>();
+    let phase = plan.phases.get(phase_at(plan, now)).map_or("", |phase| phase.kind.as_str());
+    let markup = html! {
+        section #standing {
+            p {
+                strong { (phase) } ", " (now.as_secs()) " s of " (plan.takes().as_secs()) " s; " (who) "; "
+                (sum(|s| s.offered)) " requests offered, " (sum(|s| s.answered)) " answered, " (sum(|s| s.failed)) " failed."
+            }
+            (charts(seconds))
+        }
+    };
+    markup.into_string()
+}
+
+/// What happened second by second.
+fn charts(seconds: &[Second]) -> Markup {
+    html! {
+        (chart("requests a second", seconds, &[
+            ("offered", "#6b7480", |s| s.offered as f64),
+            ("answered", "#18794e", |s| s.answered as f64),
+            ("failed", "#c2362a", |s| s.failed as f64),
+        ]))
+        (chart("latency from the intended moment, ms", seconds, &[
+            ("p50", "#0969da", |s| s.p50_us as f64 / 1000.0),
+            ("p99", "#8250df", |s| s.p99_us as f64 / 1000.0),
+            ("the generator was late by", "#b08800", |s| s.late_us as f64 / 1000.0),
+        ]))
+        (chart("processor time, ms in a second", seconds, &[
+            ("generator", "#6b7480", |s| s.generator_cpu_ms as f64),
+            ("service", "#bc4c00", |s| s.service_cpu_ms.unwrap_or(0) as f64),
+        ]))
+        (chart("resident memory, MiB", seconds, &[
+            ("generator", "#6b7480", |s| s.generator_kib as f64 / 1024.0),
+            ("service", "#bc4c00", |s| s.service_kib.unwrap_or(0) as f64 / 1024.0),
+        ]))
+    }
 }
 
 fn checks(result: &LoadResult) -> Markup {
@@ -166,7 +194,7 @@ fn chart(title: &str, seconds: &[Second], curves: &[Curve]) -> Markup {
         figure {
             figcaption {
                 (title) ", at most " (format!("{top:.1}")) ": "
-                @for (name, colour, _) in curves { span style=(format!("color:{colour}")) { "■ " } (name) " " }
+                @for (name, colour, _) in curves { span style=(format!("color:{colour}")) aria-hidden="true" { "■ " } (name) " " }
             }
             svg viewBox="0 0 1000 100" preserveAspectRatio="none" role="img" aria-label=(title) {
                 @for (_, colour, of) in curves {

@@ -245,6 +245,19 @@ impl Record {
         Some((second, at(0.5), at(0.99)))
     }
 
+    /// Every second until now.
+    pub(crate) fn seconds(&self) -> Vec<Second> {
+        let until_now = self.seconds.iter().map(|(second, histogram)| {
+            let mut second = second.clone();
+            if let Some(histogram) = histogram {
+                second.p50_us = histogram.value_at_quantile(0.5);
+                second.p99_us = histogram.value_at_quantile(0.99);
+            }
+            second
+        });
+        until_now.collect()
+    }
+
     /// What was counted, in the form in which it is kept.
     pub(crate) fn finish(mut self) -> (Vec<OfOperation>, Histogram<u64>, Vec<Second>) {
         self.seconds.iter_mut().for_each(settle);

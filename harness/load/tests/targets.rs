@@ -29,7 +29,7 @@ async fn run(
     generate(
         plan,
         &Catalogue::embedded(),
-        Options { url, part, start_at: None, watch: None, stop, live: None, metrics: None },
+        Options { url, part, start_at: None, watch: None, stop, live: None, so_far: None, metrics: None },
     )
     .await
 }
@@ -146,8 +146,16 @@ async fn a_silent_service_gets_what_fits_and_an_interrupted_plan_has_its_result(
             ends.cancel();
         }
     });
-    let options =
-        Options { url, part: Part::WHOLE, start_at: None, watch: None, stop, live: Some(live), metrics: None };
+    let options = Options {
+        url,
+        part: Part::WHOLE,
+        start_at: None,
+        watch: None,
+        stop,
+        live: Some(live),
+        so_far: None,
+        metrics: None,
+    };
     let result = generate(&plan, &Catalogue::embedded(), options).await.unwrap();
     let total = result.total();
     assert_eq!(total.answered, 0);

@@ -10,6 +10,7 @@ pub mod again;
 pub mod error;
 pub mod hosts;
 pub mod live;
+pub mod loads;
 pub mod needs;
 pub mod prepare;
 pub mod real;

@@ -27,6 +27,7 @@ use vlab_model::history::Observation;
 use vlab_reports::html::live::{self, Entry, Standing};
 use vlab_reports::{Redactor, record};
 
+use crate::loads::{self, LoadEnded};
 use crate::rundir::{HISTORY, RESOURCES, RESULT, RunDir, SCENARIO, STARTED, Started};
 
 /// Runs that the list shows.
@@ -267,6 +268,7 @@ impl Shown {
             service: started.service.clone(),
             hosts: started.hosts.clone(),
             seed: started.seed,
+            history: dir.file(HISTORY).exists(),
             why: String::new(),
         };
         let result = fs::read(dir.file(RESULT)).ok().and_then(|text| serde_json::from_slice::<RunResult>(&text).ok());
@@ -277,6 +279,9 @@ impl Shown {
                 let decisive = result.decisive().map(|check| format!("{}: {}", check.kind.as_str(), check.name));
                 entry.why = result.cause.map(|cause| cause.title).or(result.reason).or(decisive).unwrap_or_default();
             }
+            lock(&self.ended).insert(id.to_owned(), entry.clone());
+        } else if let Some(LoadEnded { verdict, why, took_ms }) = loads::ended(dir.path()) {
+            (entry.standing, entry.why, entry.took_ms) = (Standing::Ended(verdict), why, Some(took_ms));
             lock(&self.ended).insert(id.to_owned(), entry.clone());
         } else if is_running(&started) {
             entry.standing = Standing::Running;
@@ -318,6 +323,10 @@ impl Shown {
 
     /// The fragment of a run that goes on, and its tag.
     fn followed(&self, id: &str) -> Result<(String, String), String> {
+        if let Some(text) = loads::now(&self.folder.join(id)) {
+            let tag = tag_of(&text);
+            return Ok((text, tag));
+        }
         let followed = lock(&self.followed).entry(id.to_owned()).or_default().clone();
         // Two browsers that look at one run wait for one drawing.
         let mut followed = lock(&followed);
@@ -329,7 +338,9 @@ impl Shown {
     fn file(&self, id: &str, path: &[&str]) -> Page {
         let Some((dir, _)) = self.open(id) else { return no_run(id) };
         let name = path.join("/");
-        if !ALWAYS_CLEAN.contains(&name.as_str()) && !dir.file(RESULT).exists() {
+        // A load has no logs of others.
+        let has_ended = dir.file(RESULT).exists() || loads::ended(dir.path()).is_some();
+        if !ALWAYS_CLEAN.contains(&name.as_str()) && !has_ended {
             let why = "this run has no result yet: its logs may hold secrets until it has ended";
             return Page::refusal(StatusCode::FORBIDDEN, why);
         }

@@ -38,7 +38,7 @@ pub use plan::{
     LoadPhase, LoadPlan, PhaseKind, PlannedClusters, SHORTEST_SOAK, StopWhen, Thresholds, load_plan, plan_schema_text,
 };
 pub use quarantine::{QUARANTINE, Quarantined};
-pub use reference::{reference_faults, reference_keys};
+pub use reference::{Examples, reference_faults, reference_keys};
 pub use resources::{ResourceOf, condition_types};
 pub use stretch::{STRETCHES, Stretch};
 pub use time::Span;

@@ -16,14 +16,18 @@ use crate::words::{ActionKind, FaultPlace, Need};
 /// A list of words that is longer than this is not written into a table.
 const SHORT: usize = 12;
 
+/// Where a key stands in use, as a link in Markdown: by its section, which is the name of its definition in the JSON Schema or
+/// `Scenario`, and itself.
+pub type Examples = std::collections::BTreeMap<(String, String), String>;
+
 /// Every key of a scenario's file: its type, its default, its meaning.
-pub fn reference_keys() -> String {
+pub fn reference_keys(examples: &Examples) -> String {
     let schema = crate::schema();
-    let mut page = Page { text: String::new(), lists: vec![] };
+    let mut page = Page { text: String::new(), lists: vec![], examples };
     page.text.push_str(
         "# Keys of a scenario\n\nEvery key of the scenario language, generated from the definitions that the checker and the JSON \
-         Schema\n(`scenarios/schema.json`) are made of. [Scenarios](../scenarios.md) explains the language with examples;\n\
-         [Kinds of faults](faults.md) lists what can be injected.\n\nKeys without a default may be left out unless they are \
+         Schema\n(`scenarios/schema.json`) are made of. [Scenarios](../scenarios.md) explains the language;\n\
+         [Kinds of faults](faults.md) lists what can be injected. The last column has a scenario in which the key stands.\n\nKeys without a default may be left out unless they are \
          marked as required. A duration is written like `90s`, `5m` or `1h30m`;\n`10s wall` is 10 seconds of the wall clock under \
          every time profile.\n",
     );
@@ -64,20 +68,21 @@ pub fn reference_keys() -> String {
     page.text
 }
 
-struct Page {
+struct Page<'a> {
     text: String,
+    examples: &'a Examples,
     /// Long lists of words, by the key that takes them.
     lists: Vec<(String, Vec<String>)>,
 }
 
-impl Page {
+impl Page<'_> {
     fn section(&mut self, name: &str, object: &Value) {
         let Some(properties) = object["properties"].as_object() else { return };
         let _ = write!(self.text, "\n## {name}\n\n");
         if let Some(description) = object["description"].as_str() {
             let _ = write!(self.text, "{description}\n\n");
         }
-        self.text.push_str("| key | type | default | meaning |\n| --- | --- | --- | --- |\n");
+        self.text.push_str("| key | type | default | meaning | example |\n| --- | --- | --- | --- | --- |\n");
         let required: Vec<&str> =
             object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         for (key, form) in properties {
@@ -92,7 +97,9 @@ impl Page {
             };
             let meaning =
                 form["description"].as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-            let _ = writeln!(self.text, "| `{key}` | {ty} | {default} | {} |", meaning.replace('|', "\\|"));
+            let example = self.examples.get(&(name.to_owned(), key.clone())).map_or("", String::as_str);
+            let meaning = meaning.replace('|', "\\|");
+            let _ = writeln!(self.text, "| `{key}` | {ty} | {default} | {meaning} | {example} |");
         }
     }
 

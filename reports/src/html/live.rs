@@ -80,6 +80,8 @@ pub struct Entry {
     pub hosts: String,
     /// Seed.
     pub seed: u64,
+    /// Is there a history, and the scenario's text? A load has neither.
+    pub history: bool,
     /// Of a run that did not pass: what went wrong first, or what decided.
     pub why: String,
 }
@@ -176,7 +178,8 @@ pub fn run(entry: &Entry, fragment: &str) -> String {
                     Standing::Killed => "The program that ran it is gone, and it has no result. " ,
                     _ => "Its report takes the place of this page when it has ended. ",
                 }
-                a href="/" { "All runs" } " · " a href="history.jsonl" { "history" } " · " a href="scenario.yaml" { "scenario" }
+                a href="/" { "All runs" }
+                @if entry.history { " · " a href="history.jsonl" { "history" } " · " a href="scenario.yaml" { "scenario" } }
             }
             dl.facts {
                 div { dt { "seed" } dd { code { (entry.seed) } } }
@@ -333,6 +336,7 @@ mod tests {
             service: "simulated".to_owned(),
             hosts: "simulated".to_owned(),
             seed: 7,
+            history: true,
             why: "step 7 is error".to_owned(),
         }
     }

@@ -30,8 +30,8 @@ impl Page<'_> {
                 ol.around {}
                 @if !columns.left_out.is_empty() {
                     p.note.left-out {
-                        "This history is too large for a page. Left out here: " (columns.left_out.join(", "))
-                        ". All of it is in " code { "history.jsonl" } "."
+                        "This run is too large for a page. Left out here: " (columns.left_out.join(", "))
+                        ". All of it is in the run's folder, in " code { "history.jsonl" } " and the logs."
                     }
                 }
                 script.columns type="application/json" { (PreEscaped(&columns.json)) }

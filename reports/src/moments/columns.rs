@@ -17,7 +17,8 @@ const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 const NAME: usize = 60;
 
 /// How much of the moments is written: what is tried in this order until it fits.
-const LEVELS: [Level; 9] = [
+const LEVELS: [Level; 10] = [
+    Level { text: 1200, out: 0 },
     Level { text: 400, out: 0 },
     Level { text: 200, out: 0 },
     Level { text: 200, out: 1 },

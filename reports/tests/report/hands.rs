@@ -203,6 +203,7 @@ fn entry(scenario: &str, standing: Standing) -> Entry {
         service: "process:/usr/local/bin/assisted-service".to_owned(),
         hosts: "simulated".to_owned(),
         seed: 7,
+        history: true,
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use vlab_browser::Browser;
 use vlab_run::rundir::Started;
 
 use crate::bench::{CliFixture, RUN, until};
@@ -40,6 +41,45 @@ fn begin_again(bench: &CliFixture) -> (std::path::PathBuf, String) {
     let half: String = history.lines().take(lines / 2).map(|line| format!("{line}\n")).collect();
     fs::write(folder.join("history.jsonl"), &half).unwrap();
     (folder, history)
+}
+
+/// A load draws its charts while it goes on, and its page takes their place.
+#[test]
+fn a_load_is_followed() {
+    let Some(mut browser) = Browser::start() else { return };
+    let bench = CliFixture::new();
+    let plan = bench.file(
+        "short.yaml",
+        "version: 1\nname: short\nmode: idle\npopulation: {unbound: 20}\ncadence: 1s\nphases:\n  - ramp: 1s\n  - hold: 1h\n",
+    );
+    bench.vlab(&["load", "validate", &plan]).ends_with(0);
+    let ui = bench.start_into("address", &["ui", "--listen", "127.0.0.1:0"]);
+    let address = || fs::read_to_string(bench.path("address")).unwrap_or_default();
+    until("the address", RUN, || address().ends_with("/\n"));
+    let load =
+        bench.start_into("said", &["load", &plan, "--stub", "--json", &bench.path("short.json").to_string_lossy()]);
+    let folder = || {
+        let mut runs = fs::read_dir(bench.path("runs")).ok()?.flatten();
+        runs.find_map(|run| run.file_name().into_string().ok().filter(|name| name.contains("load-short")))
+    };
+    until("its folder", RUN, || folder().is_some());
+    let (list, folder) = (address().trim_end().to_owned(), folder().unwrap());
+    browser.window(360, 800);
+    browser.open(&format!("{list}runs/{folder}/"));
+    browser.until("document.querySelectorAll('figure polyline').length >= 8");
+    browser.until("Number(/(\\d+) answered/.exec(document.body.innerText)[1]) > 20");
+    assert_eq!(browser.value("document.documentElement.scrollWidth <= innerWidth"), true);
+    load.signal("TERM");
+    load.end(RUN).ends_with(3);
+    browser
+        .until("document.body.innerText.includes('v2GetNextSteps') || document.body.innerText.includes('Operations')");
+    browser.open(&list);
+    browser.until("document.body.innerText.includes('it was interrupted')");
+    for verb in ["report", "check"] {
+        bench.vlab(&[verb, &folder]).ends_with(2).says(&["that is a load"]);
+    }
+    ui.signal("TERM");
+    ui.end(RUN).ends_with(0);
 }
 
 #[test]

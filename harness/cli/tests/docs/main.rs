@@ -17,6 +17,7 @@
 
 mod architecture;
 mod commands;
+mod examples;
 mod links;
 mod markdown;
 mod pipelines;

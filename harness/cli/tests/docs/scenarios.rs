@@ -44,7 +44,7 @@ fn catalogue(name: &str) -> String {
 }
 
 /// The scenario that a block stands for.
-fn whole(block: &Block) -> String {
+pub(crate) fn whole(block: &Block) -> String {
     let text = block.lines.join("\n") + "\n";
     let base = block.notes.iter().find_map(|note| match note {
         Note::In(name) => Some(name.as_str()),
