@@ -7,10 +7,12 @@
 #   scenarios    the smoke scenarios with simulated hosts
 #   machines     scenarios on virtual machines
 #   nightly      the whole catalogue with simulated hosts; SHARD=2/4 is the second of four parts
-#   conformance  the API of the real service, SERVICE_IMAGE (the newest by default), question by question
+#   conformance  the API of the real service, SERVICE_IMAGE (the newest by default), question by question; or of SERVICE, for
+#                example process:/path/to/assisted-service, where there is no container engine
 #   explore      drawn scenarios, in virtual time, for EXPLORE_MINUTES (60) or EXPLORE_RUNS, EXPLORE_JOBS at a time; EXPLORE_CORPUS is
 #                where the last one ended
 #   load         thousands of hosts, compared with the last good run in LOAD_BASELINE
+#   fresh-machine  the commands of the README on a bare Debian, as root and as an ordinary user; needs root here (or sudo)
 #   tests        the tests of this project itself
 #
 # The exit code is that of vlab: 0 passed, 1 the product is wrong, 3 the lab was wrong (nothing is known), 5 budget missed, 6 leak,
@@ -56,7 +58,15 @@ nightly)
     exit "$code"
     ;;
 conformance)
-    cargo xtask conformance --service "container:${SERVICE_IMAGE:-quay.io/edge-infrastructure/assisted-service:latest}"
+    cargo xtask conformance --service "${SERVICE:-container:${SERVICE_IMAGE:-quay.io/edge-infrastructure/assisted-service:latest}}"
+    ;;
+fresh-machine)
+    # The root is made of packages and entered, which only root may do. Rust stays that of the user who calls.
+    as_root=()
+    if [[ $(id -u) != 0 ]]; then
+        as_root=(sudo -n env "PATH=$PATH" "HOME=$HOME" "CI=$CI")
+    fi
+    "${as_root[@]}" cargo xtask fresh-machine
     ;;
 explore)
     runs=${VLAB_RUNS:-${ARTIFACT_DIR:-target/vlab}/runs}
