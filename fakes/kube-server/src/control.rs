@@ -26,7 +26,7 @@ pub(crate) fn answer(core: &mut Core, now: Timestamp, request: &Request) -> Resp
     let number = request.path.strip_prefix(FAULTS).and_then(|rest| rest.strip_prefix('/'));
     match (request.method, number) {
         (Method::Post, None) => match serde_json::from_slice::<Order>(&request.body) {
-            Ok(order) => Response::json(200, &json!({ "order": core.faults.order(now, order) })),
+            Ok(order) => Response::json(200, &json!({ "order": core.order(now, order) })),
             Err(error) => Failure::bad_request(format!("the order of a fault: {error}")).response(),
         },
         (Method::Get, None) => Response::json(200, &core.faults.take_happened()),

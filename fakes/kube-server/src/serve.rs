@@ -21,7 +21,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use vlab_api::Timestamp;
@@ -55,6 +55,8 @@ struct Shared {
     /// When the core wants to be woken, as the timer knows it.
     due: Mutex<Option<Timestamp>>,
     services: Services,
+    /// How often the server has restarted, as its connections are told.
+    restarts: watch::Sender<u64>,
     open: bool,
 }
 
@@ -223,6 +225,7 @@ pub async fn serve(options: ServeOptions) -> io::Result<Server> {
         timer: Notify::new(),
         due: Mutex::default(),
         services: options.services,
+        restarts: watch::Sender::new(0),
         open: tls.is_none(),
     });
     let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&shared)));
@@ -265,9 +268,18 @@ async fn connection<S>(stream: S, certificate: Certificate, shared: Arc<Shared>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let mut restarts = shared.restarts.subscribe();
     let service = service_fn(move |incoming| answer(incoming, certificate.clone(), Arc::clone(&shared)));
-    // A client that goes away in the middle is no error of ours.
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    loop {
+        tokio::select! {
+            // A client that goes away in the middle is no error of ours.
+            _ = serving.as_mut() => return,
+            // What is being answered is answered, as a real server does that is asked to end; a watch has ended.
+            Ok(()) = restarts.changed() => serving.as_mut().graceful_shutdown(),
+        }
+    }
 }
 
 /// The body of an answer: whole, or the lines of a watch.
@@ -369,7 +381,7 @@ async fn answer(
             if shared.open && request.get_header(control::FAITHFUL).is_some() {
                 held(&shared.core).make_faithful(id);
             }
-            watch(&shared, id)
+            watching(&shared, id)
         }
         Reply::Done(response) => written(response),
         Reply::Pending(_) => written(Response::empty(500)),
@@ -425,6 +437,13 @@ fn pump(shared: &Arc<Shared>, core: &mut Core) {
         }
     }
     drop(watches);
+    for ticket in core.take_lost() {
+        // Who waits for it is told by that.
+        drop(held(&shared.waiting).remove(&ticket));
+    }
+    if core.take_restarted() {
+        shared.restarts.send_modify(|times| *times += 1);
+    }
     for call in core.take_calls() {
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
@@ -468,7 +487,7 @@ async fn tick(shared: Arc<Shared>) {
     }
 }
 
-fn watch(shared: &Arc<Shared>, id: WatchId) -> hyper::Response<Sent> {
+fn watching(shared: &Arc<Shared>, id: WatchId) -> hyper::Response<Sent> {
     let watching = Watching { shared: Arc::clone(shared), id, over: false };
     let mut response = hyper::Response::new(Sent::Watch(watching));
     response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));

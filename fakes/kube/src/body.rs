@@ -48,13 +48,38 @@ pub(crate) fn read(request: &Request) -> Result<Value, Failure> {
     }
 }
 
+/// A patch of any kind but those that are applied.
+///
+/// # Errors
+/// 400.
+pub(crate) fn read_patch(request: &Request) -> Result<Value, Failure> {
+    serde_json::from_slice(&request.body)
+        .or_else(|_| yaml(&request.body))
+        .map_err(|_| Failure::bad_request("the body of the patch is no JSON"))
+}
+
+/// What a strict reader says of a body before he knows the object: members that are there twice, and those that a JSON patch has not.
+pub(crate) fn strict(request: &Request) -> Vec<String> {
+    let of_patch = media_type(request) == "application/json-patch+json";
+    let before = if of_patch { "json patch " } else { "" };
+    let twice = twice(request).into_iter().map(|field| format!("{before}duplicate field {field:?}"));
+    let steps = if of_patch { read_patch(request).unwrap_or_default() } else { Value::Null };
+    let steps = steps.as_array().map(Vec::as_slice).unwrap_or_default();
+    let more = steps.iter().enumerate().flat_map(|(n, step)| {
+        let members = step.as_object().into_iter().flat_map(|step| step.keys());
+        let unknown = members.filter(|name| !matches!(name.as_str(), "op" | "path" | "from" | "value"));
+        unknown.map(move |name| format!("json patch unknown field \"[{n}].{name}\"")).collect::<Vec<_>>()
+    });
+    twice.chain(more).collect()
+}
+
 /// The members that a body in JSON has twice, `spec.size`.
-pub(crate) fn twice(request: &Request) -> Vec<String> {
+fn twice(request: &Request) -> Vec<String> {
     if request.body.as_object::<Value>().is_some() {
         return Vec::new();
     }
     let body = request.body.as_slice();
-    if body.starts_with(protobuf::MAGIC) || !matches!(media_type(request), "application/json" | "") {
+    if body.starts_with(protobuf::MAGIC) || !is_json(media_type(request)) {
         return Vec::new();
     }
     let mut found = Vec::new();
@@ -62,6 +87,17 @@ pub(crate) fn twice(request: &Request) -> Vec<String> {
     // What cannot be read at all is told elsewhere.
     let _ = Members { path: String::new(), found: &mut found }.deserialize(&mut json);
     found
+}
+
+fn is_json(media: &str) -> bool {
+    matches!(
+        media,
+        "application/json"
+            | ""
+            | "application/json-patch+json"
+            | "application/merge-patch+json"
+            | "application/strategic-merge-patch+json"
+    )
 }
 
 /// Looks for members that are there twice.

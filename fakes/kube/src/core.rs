@@ -14,7 +14,7 @@ use crate::admission::{Answer, Call, CallId};
 use crate::auth::{Access, Authorization, Caller};
 use crate::collect::Work;
 use crate::failure::Failure;
-use crate::fault::{Faults, USURPER};
+use crate::fault::{Faults, Order, USURPER};
 use crate::path::{self, Query, ResourcePath, Target};
 use crate::resource::{Registry, Resource, ResourceId, Version};
 use crate::store::{Did, Store, Stored, Write};
@@ -163,6 +163,9 @@ pub struct Core {
     calls: Vec<Call>,
     next_call: u64,
     next_ticket: u64,
+    /// Those that waited when the server restarted.
+    lost: Vec<Ticket>,
+    restarted: bool,
 }
 
 impl Core {
@@ -181,6 +184,8 @@ impl Core {
             calls: Vec::new(),
             next_call: 0,
             next_ticket: 0,
+            lost: Vec::new(),
+            restarted: false,
             options,
         };
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
@@ -210,6 +215,7 @@ impl Core {
         let mut warnings = Vec::new();
         let outcome = self.dispatch(now, &waiting, &mut warnings);
         self.settle(now);
+        self.restart_if_due(now);
         match outcome {
             Ok(Out::Watch(id)) => Reply::Watch(id),
             Ok(Out::Response(response)) => Reply::Done(warned(response, &warnings)),
@@ -382,6 +388,7 @@ impl Core {
 
     fn after(&mut self, now: Timestamp, resource: &Resource, stored: &Stored, did: Did) {
         self.watches.changed(resource.id);
+        self.faults.stored(now, resource, &stored.meta.name);
         if resource.plural == "customresourcedefinitions" {
             self.definition(stored, did);
         }
@@ -441,6 +448,7 @@ impl Core {
                 self.faults.taken(order);
             }
         }
+        self.restart_if_due(now);
     }
 
     /// Somebody else takes a lease, or renews it.
@@ -537,11 +545,38 @@ impl Core {
         self.dice = ChaCha8Rng::seed_from_u64(seed);
     }
 
-    /// The server's process dies and comes back: watches end, requests that waited for webhooks are lost; what was stored stays.
-    pub fn restart(&mut self) {
+    /// The server's process ends and comes back: watches end, requests that waited for webhooks are lost; what was stored stays. What
+    /// changed before is no longer remembered, as in the watch cache of a real server: who begins a watch from there gets 410.
+    pub fn restart(&mut self, now: Timestamp) {
+        self.tell_the_faithful(now);
         self.watches.end_all();
-        self.waiting.clear();
+        self.store.compact(self.store.rv());
+        self.lost.extend(std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.ticket));
         self.calls.clear();
+        self.restarted = true;
+    }
+
+    fn restart_if_due(&mut self, now: Timestamp) {
+        if self.faults.take_restart() {
+            self.restart(now);
+        }
+    }
+
+    /// Has the server restarted since the last call? Then its connections are to end.
+    pub fn take_restarted(&mut self) -> bool {
+        std::mem::take(&mut self.restarted)
+    }
+
+    /// Requests that are never answered, because the server restarted.
+    pub fn take_lost(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Something is to go wrong from now on; gives the number of the order.
+    pub fn order(&mut self, now: Timestamp, order: Order) -> usize {
+        let number = self.faults.order(now, order);
+        self.restart_if_due(now);
+        number
     }
 }
 

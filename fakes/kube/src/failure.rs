@@ -123,7 +123,9 @@ impl Subject<'_> {
         if !self.group.is_empty() {
             details["group"] = json!(self.group);
         }
-        details["kind"] = json!(self.resource);
+        if !self.resource.is_empty() {
+            details["kind"] = json!(self.resource);
+        }
         details
     }
 }

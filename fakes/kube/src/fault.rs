@@ -61,6 +61,9 @@ pub enum Fault {
     },
     /// Nothing is answered for that long: every request gets 503.
     Outage(Duration),
+    /// The server restarts behind a write that was stored, or at once where no kind, no object and no number of writes is said: watches
+    /// end, what changed before is no longer known to those that begin again (410), and for that long every request gets 503.
+    Restart(Duration),
 }
 
 /// An order for something to go wrong.
@@ -98,6 +101,10 @@ impl Order {
             times: 1,
             quiet: false,
         }
+    }
+
+    fn waits_for_nothing(&self) -> bool {
+        self.resource.is_empty() && self.name.is_empty() && self.after == 0 && self.times == 1
     }
 }
 
@@ -150,6 +157,8 @@ pub struct Faults {
     /// What was decided of a change, by its resource version: every watch of the kind meets the same.
     decided: Vec<(u64, Event)>,
     held: Option<Timestamp>,
+    /// The server is to restart, and is back then.
+    restarts: Option<Timestamp>,
     /// How much later the answer to the request is given that was carried out last.
     late: Duration,
     /// What happened since somebody asked: the order's number, and to what.
@@ -177,9 +186,16 @@ impl Faults {
         }
     }
 
-    /// Adds an order; its number is for [`Faults::fired`]. An outage begins at once.
+    /// Adds an order; its number is for [`Faults::fired`]. An outage begins at once, and so does a restart that waits for no write.
     pub fn order(&mut self, now: Timestamp, order: Order) -> usize {
         let mut state = State { order, seen: 0, fired: 0, over: false, renews: None };
+        if let Fault::Restart(down) = state.order.fault
+            && state.order.waits_for_nothing()
+        {
+            state.fired = 1;
+            self.restarts = Some(now + down);
+            self.happened.push((self.orders.len(), "the server restarts".to_owned()));
+        }
         if let Fault::Outage(span) = state.order.fault {
             self.out_until = Some(now + span);
             state.fired = 1;
@@ -206,6 +222,24 @@ impl Faults {
     /// What happened since the last call: numbers of orders, and what each was done to.
     pub fn take_happened(&mut self) -> Vec<(usize, String)> {
         std::mem::take(&mut self.happened)
+    }
+
+    /// Something was stored: does the server restart now?
+    pub(crate) fn stored(&mut self, now: Timestamp, resource: &Resource, name: &str) {
+        for (n, state) in self.orders.iter_mut().enumerate() {
+            let Fault::Restart(down) = state.order.fault else { continue };
+            if state.about(resource, name) && state.take() {
+                self.happened.push((n, format!("the server restarts behind a write of {}", words(resource, name, ""))));
+                self.restarts = Some(now + down);
+            }
+        }
+    }
+
+    /// Is the server to restart? Asked once for each time; then nothing is answered until it is back.
+    pub(crate) fn take_restart(&mut self) -> bool {
+        let Some(back) = self.restarts.take() else { return false };
+        self.out_until = Some(self.out_until.map_or(back, |out| out.max(back)));
+        true
     }
 
     /// How often an order has happened.

@@ -38,6 +38,23 @@ pub(crate) fn lenient(object: &mut Value, patch: &Value) -> Result<(), String> {
     json_patch::patch(object, &patch).map_err(|e| e.to_string())
 }
 
+/// A value as Go writes its maps and lists in messages.
+pub(crate) fn as_go(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let mut members: Vec<(&String, &Value)> = map.iter().collect();
+            members.sort_unstable_by_key(|(name, _)| *name);
+            let members: Vec<String> =
+                members.into_iter().map(|(name, value)| format!("{name}:{}", as_go(value))).collect();
+            format!("map[{}]", members.join(" "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(as_go).collect::<Vec<_>>().join(" ")),
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
 /// A merge patch (RFC 7386).
 pub(crate) fn merge(object: &mut Value, patch: &Value) {
     json_patch::merge(object, patch);

@@ -127,12 +127,14 @@ impl Watches {
         }
     }
 
+    /// All end without a word but those of whoever writes down what really happens.
     pub(crate) fn end_all(&mut self) {
-        self.due.clear();
-        for watch in self.all.values_mut() {
+        for (id, watch) in self.all.iter_mut().filter(|(_, watch)| !watch.faithful) {
             watch.over = true;
-            watch.due = None;
             watch.ready.clear();
+            if let Some(due) = watch.due.take() {
+                self.due.remove(&(due, *id));
+            }
         }
         self.all_changed();
     }
@@ -339,6 +341,16 @@ impl Core {
     pub fn make_faithful(&mut self, id: WatchId) {
         if let Some(watch) = self.watches.all.get_mut(&id) {
             watch.faithful = true;
+        }
+    }
+
+    /// Those who write down what really happens get to know it before it is forgotten.
+    pub(crate) fn tell_the_faithful(&mut self, now: Timestamp) {
+        for (_, watch) in self.watches.all.iter_mut().filter(|(_, watch)| watch.faithful && !watch.over) {
+            let mut told = Told { lines: Vec::new(), over: false };
+            watch.catch_up(now, &self.store, &mut self.faults, &mut told);
+            watch.ready.extend(told.lines);
+            watch.over = told.over;
         }
     }
 

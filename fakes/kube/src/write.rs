@@ -9,7 +9,7 @@ use crate::admission::Operation;
 use crate::apply::{Manager, after_apply, after_update};
 use crate::body;
 use crate::core::{Ask, Core, Stop};
-use crate::failure::{Cause, Failure};
+use crate::failure::{Cause, Failure, Subject};
 use crate::meta;
 use crate::object;
 use crate::patch;
@@ -27,6 +27,17 @@ enum How {
     Put,
     Patch,
     Apply { force: bool },
+}
+
+/// What somebody sends to be written, which decides the words in which unknown members are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// The whole object.
+    Whole,
+    /// A JSON patch or merge patch.
+    Patch,
+    /// A strategic merge patch.
+    Strategic,
 }
 
 impl Core {
@@ -49,7 +60,7 @@ impl Core {
         config: Option<(&Value, bool)>,
     ) -> Result<Outcome, Stop> {
         namespace(ask, &mut object)?;
-        self.understood(ask, &mut object)?;
+        self.understood(ask, &mut object, Sent::Whole)?;
         domainless(ask, None, &object);
         let operation = Operation::Create;
         let time = meta::stamp(ask.clock);
@@ -122,7 +133,7 @@ impl Core {
             .into());
         }
         meta::of(&mut object).insert("name".into(), json!(ask.name()));
-        self.understood(ask, &mut object)?;
+        self.understood(ask, &mut object, Sent::Whole)?;
         let Some(live) = self.store.get(ask.resource.id, &ask.key()).cloned() else {
             return Err(ask.resource.not_found(ask.name()).into());
         };
@@ -137,9 +148,7 @@ impl Core {
         if media == "application/apply-patch+yaml" || media == "application/apply-patch+cbor" {
             return self.apply(ask, live);
         }
-        let patch: Value = serde_json::from_slice(&ask.request.body)
-            .or_else(|_| body::yaml(&ask.request.body))
-            .map_err(|_| Failure::bad_request("the body of the patch is no JSON"))?;
+        let patch = body::read_patch(&ask.request)?;
         let strategic = media == "application/strategic-merge-patch+json";
         if strategic && ask.resource.custom {
             let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
@@ -156,7 +165,7 @@ impl Core {
             }
         }
         body::identify(ask, &mut object)?;
-        self.understood(ask, &mut object)?;
+        self.understood(ask, &mut object, if strategic { Sent::Strategic } else { Sent::Patch })?;
         let outcome = self.write_over(ask, &live, object, How::Patch, None)?;
         Ok(self.answer(ask, 200, &outcome))
     }
@@ -182,7 +191,7 @@ impl Core {
         let rv = meta::text(&config, "resourceVersion").to_owned();
         meta::of(&mut config).insert("name".into(), json!(ask.name()));
         namespace(ask, &mut config)?;
-        self.understood_as_sent(ask, &mut config)?;
+        self.declared(ask, &mut config)?;
         let force = ask.query.is_set("force");
         let Some(live) = live else {
             if !rv.is_empty() || ask.path.subresource.is_some() {
@@ -215,7 +224,7 @@ impl Core {
         if !rv.is_empty() {
             object["metadata"]["resourceVersion"] = json!(rv);
         }
-        self.understood_as_sent(ask, &mut object)?;
+        self.understood_as_sent(ask, &mut object, Sent::Whole)?;
         schema::fill_defaults(&ask.version.schema, &mut object);
         let fields = object["metadata"]["managedFields"].clone();
         let outcome = self.write_over(ask, &live, object, How::Apply { force }, Some(fields))?;
@@ -351,26 +360,69 @@ impl Core {
     }
 
     /// Drops what the schema does not know, says so if that was asked for, and fills in defaults.
-    fn understood(&self, ask: &mut Ask, object: &mut Value) -> Result<(), Failure> {
-        self.understood_as_sent(ask, object)?;
+    fn understood(&self, ask: &mut Ask, object: &mut Value, sent: Sent) -> Result<(), Failure> {
+        self.understood_as_sent(ask, object, sent)?;
         schema::fill_defaults(&ask.version.schema, object);
         Ok(())
     }
 
-    fn understood_as_sent(&self, ask: &mut Ask, object: &mut Value) -> Result<(), Failure> {
+    /// Members of a configuration that the schema does not know: apply never takes them, whatever the client wants to hear of them.
+    fn declared(&self, ask: &mut Ask, config: &mut Value) -> Result<(), Failure> {
+        let mut unknown = self.pruned(ask, config);
+        if unknown.is_empty() {
+            return self.understood_as_sent(ask, config, Sent::Whole);
+        }
+        unknown.sort_unstable();
+        let at = match ask.namespace() {
+            "" => ask.name().to_owned(),
+            namespace => format!("{namespace}/{}", ask.name()),
+        };
+        let version = ask.api_version();
+        let said = unknown.iter().map(|field| format!(".{field}: field not declared in schema"));
+        let said = match unknown.len() {
+            1 => said.collect(),
+            _ => said.fold("errors:".to_owned(), |text, field| format!("{text}\n  {field}")),
+        };
+        let what = format!("({at}; {version}, Kind={})", ask.resource.kind);
+        Err(Failure::unexpected(format!("failed to create typed patch object {what}: {said}")))
+    }
+
+    /// Drops what the schema does not know, and tells where that was.
+    fn pruned(&self, ask: &Ask, object: &mut Value) -> Vec<String> {
         let mut unknown = Vec::new();
         if let Some(metadata) = ask.version.schema.part("metadata") {
             schema::prune(metadata, &mut object["metadata"], At::Root("metadata"), &mut unknown);
         }
         schema::prune(&ask.version.schema, object, At::Root(""), &mut unknown);
-        let twice = body::twice(&ask.request).into_iter().map(|field| format!("duplicate field {field:?}"));
-        let said: Vec<String> = twice.chain(unknown.iter().map(|field| format!("unknown field {field:?}"))).collect();
-        match ask.query.get("fieldValidation").unwrap_or("Warn") {
+        unknown
+    }
+
+    fn understood_as_sent(&self, ask: &mut Ask, object: &mut Value, sent: Sent) -> Result<(), Failure> {
+        let validation = ask.query.get("fieldValidation").unwrap_or("Warn").to_owned();
+        // It is shown as it was sent.
+        let shown = match sent {
+            Sent::Whole => String::new(),
+            _ if validation != "Strict" => String::new(),
+            Sent::Patch => {
+                let mut whole = object.clone();
+                whole.sort_all_objects();
+                whole.to_string()
+            }
+            Sent::Strategic => patch::as_go(&body::read_patch(&ask.request)?),
+        };
+        let unknown = self.pruned(ask, object);
+        let mut said = body::strict(&ask.request);
+        said.extend(unknown.iter().map(|field| format!("unknown field {field:?}")));
+        match validation.as_str() {
             "Strict" if !said.is_empty() => {
+                let said = format!("strict decoding error: {}", said.join(", "));
+                if sent != Sent::Whole {
+                    let subject = Subject { group: "", resource: "", name: "" };
+                    return Err(Failure::invalid(subject, vec![Cause::invalid("patch", &json!(shown), &said)]));
+                }
                 let (kind, version) = (&ask.resource.kind, &ask.version.name);
                 return Err(Failure::bad_request(format!(
-                    "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
-                    said.join(", ")
+                    "{kind} in version {version:?} cannot be handled as a {kind}: {said}"
                 )));
             }
             "Ignore" => {}

@@ -192,6 +192,60 @@ fn unknown_fields(#[case] how: &str, #[case] refused: Option<&str>) {
     assert_eq!(warning, (how == "Warn").then_some("299 - \"unknown field \\\"spec.more\\\"\""));
 }
 
+const MERGE: &str = "application/merge-patch+json";
+const STEPS: &str = "application/json-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// The words are those of the real server. A patch is shown whole there, so only the end of the text is compared where it is long.
+#[rstest]
+#[case::merge(THINGS, MERGE, json!({ "spec": { "more": 1 } }), 422, "strict decoding error: unknown field \"spec.more\"")]
+#[case::steps(THINGS, STEPS, json!([{ "op": "add", "path": "/spec/more", "value": 1 }]), 422, "strict decoding error: unknown field \"spec.more\"")]
+#[case::odd_step(THINGS, STEPS, json!([{ "op": "add", "path": "/spec/count", "value": 1, "why": "" }]), 422, "strict decoding error: json patch unknown field \"[0].why\"")]
+#[case::of_metadata(THINGS, MERGE, json!({ "metadata": { "label": {} } }), 422, "strict decoding error: unknown field \"metadata.label\"")]
+#[case::of_the_core(MAPS, MERGE, json!({ "date": {} }), 422, "strict decoding error: unknown field \"date\"")]
+#[case::strategic(MAPS, STRATEGIC, json!({ "date": { "b": 1, "a": [true] } }), 422, " \"\" is invalid: patch: Invalid value: \"map[date:map[a:[true] b:1]]\": strict decoding error: unknown field \"date\"")]
+#[case::applied(THINGS, APPLY, thing("x", json!({ "more": 1 })), 500, "failed to create typed patch object (default/x; lab.example.com/v1, Kind=Thing): .spec.more: field not declared in schema")]
+#[case::applied_twice(THINGS, APPLY, thing("x", json!({ "more": 1, "b": 1 })), 500, "failed to create typed patch object (default/x; lab.example.com/v1, Kind=Thing): errors:\n  .spec.b: field not declared in schema\n  .spec.more: field not declared in schema")]
+#[case::good(THINGS, MERGE, json!({ "spec": { "count": 1, "free": { "any": 1 } } }), 200, "")]
+fn a_strict_patch_with_unknown_members_is_refused(
+    #[case] place: &str,
+    #[case] media: &str,
+    #[case] patch: Value,
+    #[case] code: u16,
+    #[case] message: &str,
+) {
+    let mut m = server();
+    m.create(at(1), THINGS, &thing("x", json!({}))).unwrap();
+    m.create(at(1), MAPS, &map("x", json!({}))).unwrap();
+    let before = m.get(at(1), &format!("{place}/x")).unwrap();
+    let path = format!("{place}/x?fieldValidation=Strict&fieldManager=me");
+    let mut request = Request::new(Method::Patch, path);
+    request.body = patch.to_string().into();
+    let answer = m.handle(at(2), &request.header("content-type", media));
+    let object: Value = answer.decode().unwrap();
+    assert_eq!(answer.status, code, "{object}");
+    if code != 200 {
+        let told = object["message"].as_str().unwrap();
+        assert!(told.ends_with(message), "{told}");
+        assert_eq!(m.get(at(3), &format!("{place}/x")).unwrap(), before, "nothing was written");
+    }
+}
+
+#[test]
+fn a_member_that_a_strict_patch_has_twice_is_refused() {
+    let mut m = server();
+    m.create(at(1), THINGS, &thing("x", json!({}))).unwrap();
+    let mut request = Request::new(Method::Patch, format!("{THINGS}/x?fieldValidation=Strict"));
+    request.body = r#"{"spec": {"count": 1, "count": 2}}"#.into();
+    let answer = m.handle(at(2), &request.header("content-type", MERGE));
+    let object: Value = answer.decode().unwrap();
+    let told = object["message"].as_str().unwrap();
+    assert!(told.ends_with("strict decoding error: duplicate field \"spec.count\""), "{told}");
+    assert!(told.starts_with(" \"\" is invalid: patch: Invalid value: \"{\\\"apiVersion\\\":"), "{told}");
+    assert_eq!(object["details"]["kind"], Value::Null, "{object}");
+}
+
 #[test]
 fn finalizers_come_first() {
     let mut m = server();
@@ -618,9 +672,50 @@ fn a_restart_ends_watches_and_keeps_objects() {
     let mut m = server();
     m.create(at(1), MAPS, &map("x", json!({}))).unwrap();
     let watch = m.watch(at(1), MAPS).unwrap();
-    m.core.restart();
+    m.core.restart(at(2));
     assert_eq!(m.poll_watch(at(2), watch), (Vec::new(), true));
     assert!(m.get(at(2), &format!("{MAPS}/x")).is_ok());
+}
+
+/// It is the second write of the kind behind which the server restarts: that is stored, its watches end, and who goes on from before it
+/// must list again. Who writes down what really happens hears everything.
+#[test]
+fn a_server_restarts_between_two_writes() {
+    let mut m = server();
+    let first = m.create(at(1), MAPS, &map("x", json!({}))).unwrap();
+    let (watch, scribe) = (m.watch(at(1), MAPS).unwrap(), m.watch(at(1), MAPS).unwrap());
+    m.core.make_faithful(scribe);
+    let order = Order { after: 1, ..Order::new(Fault::Restart(Duration::from_secs(3)), "configmaps") };
+    m.core.order(at(1), order);
+    let one = format!("{MAPS}/x");
+    m.merge(at(2), &one, &json!({ "data": { "n": "1" } })).unwrap();
+    assert_eq!(kinds(&mut m, at(2), watch), ["ADDED x", "MODIFIED x"], "one passes");
+    m.create(at(2), THINGS, &thing("other", json!({}))).unwrap();
+    let last = m.merge(at(3), &one, &json!({ "data": { "n": "2" } })).unwrap();
+    assert_eq!(last["data"]["n"], "2");
+    assert_eq!(m.poll_watch(at(3), watch), (Vec::new(), true));
+    assert_eq!(m.get(at(4), &one).unwrap_err()["code"], 503);
+    assert_eq!(m.get(at(6), &one).unwrap(), last, "what was stored stays");
+    let from = |m: &mut Memory, version: u64| {
+        let watch = m.watch(at(6), &format!("{MAPS}?resourceVersion={version}")).unwrap();
+        let (events, over) = m.poll_watch(at(6), watch);
+        (events.iter().map(|e| (e.kind.clone(), e.object["code"].clone())).collect::<Vec<_>>(), over)
+    };
+    assert_eq!(from(&mut m, rv(&first)), (vec![("ERROR".to_owned(), json!(410))], true));
+    assert_eq!(from(&mut m, rv(&last)), (Vec::new(), false));
+    m.merge(at(7), &one, &json!({ "data": { "n": "3" } })).unwrap();
+    assert_eq!(kinds(&mut m, at(7), scribe), ["ADDED x", "MODIFIED x", "MODIFIED x", "MODIFIED x"]);
+    assert_eq!(m.core.faults.take_happened().len(), 1);
+}
+
+#[test]
+fn a_restart_that_waits_for_nothing_is_at_once() {
+    let mut m = server();
+    let watch = m.watch(at(1), MAPS).unwrap();
+    m.core.order(at(1), Order::new(Fault::Restart(Duration::from_secs(3)), ""));
+    assert_eq!(m.poll_watch(at(1), watch), (Vec::new(), true));
+    assert_eq!(m.get(at(2), MAPS).unwrap_err()["code"], 503);
+    assert!(m.get(at(4), MAPS).is_ok());
 }
 
 /// It is carried out at once: only the answer comes later, and only where the order says so.

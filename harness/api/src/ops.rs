@@ -113,15 +113,20 @@ impl Failure {
     }
 }
 
-/// The reason in an error answer: handlers of the service write `reason`, its router and validators write `message`.
+/// The reason in an error answer: handlers of the service write `reason`, its router and validators write `message`. In a `Status` of
+/// Kubernetes `reason` is one word for programs, and `message` says what is wrong.
 pub fn reason(response: &Response) -> String {
     #[derive(serde::Deserialize)]
     struct AnyError {
         reason: Option<String>,
         message: Option<String>,
+        kind: Option<String>,
     }
     if let Ok(error) = serde_json::from_slice::<AnyError>(&response.body)
-        && let Some(text) = error.reason.or(error.message)
+        && let Some(text) = match error.kind.as_deref() {
+            Some("Status") => error.message.map(without_patched).or(error.reason),
+            _ => error.reason.or(error.message),
+        }
     {
         return text;
     }
@@ -135,6 +140,16 @@ pub fn reason(response: &Response) -> String {
         short.push('…');
     }
     short
+}
+
+/// A patch that is refused is shown with the whole object that it would have made: what is wrong with it stands behind that.
+fn without_patched(message: String) -> String {
+    const FROM: &str = "patch: Invalid value: ";
+    const TO: &str = ": strict decoding error: ";
+    match (message.find(FROM), message.rfind(TO)) {
+        (Some(from), Some(to)) if from < to => format!("{}\"…\"{}", &message[..from + FROM.len()], &message[to..]),
+        _ => message,
+    }
 }
 
 fn json<T: DeserializeOwned + Clone + Any + Send + Sync>(response: Response) -> Result<T, String> {
@@ -438,6 +453,13 @@ mod tests {
     #[case::router(404, r#"{"code":404,"message":"path was not found"}"#, "path was not found")]
     #[case::proxy(502, "<html>bad gateway</html>", "<html>bad gateway</html>")]
     #[case::nothing(500, "", "(no body)")]
+    #[case::kubernetes(
+        422,
+        r#"{"kind":"Status","reason":"Invalid","message":"x is invalid: spec.a: gone","code":422}"#,
+        "x is invalid: spec.a: gone"
+    )]
+    #[case::patch(422, r#"{"kind":"Status","reason":"Invalid","message":" \"\" is invalid: patch: Invalid value: \"{}\": strict decoding error: unknown field \"a\""}"#, r#" "" is invalid: patch: Invalid value: "…": strict decoding error: unknown field "a""#)]
+    #[case::without_words(409, r#"{"kind":"Status","reason":"Conflict","code":409}"#, "Conflict")]
     fn a_refusal_gives_the_reason(#[case] status: u16, #[case] body: &str, #[case] expected: &str) {
         let call = get_cluster(Uuid::nil());
         let response = Response { status, headers: vec![], body: body.into() };

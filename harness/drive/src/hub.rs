@@ -172,7 +172,7 @@ impl Hub {
 
     /// A fault begins.
     pub(crate) fn order(&mut self, now: Timestamp, fault: Arc<str>, order: Order) {
-        self.memory.core.faults.order(now, order);
+        self.memory.core.order(now, order);
         self.orders.push(fault);
     }
 

@@ -555,6 +555,10 @@ fn check_programs(scenario: &Scenario, place: &dyn Place) -> Result<(), PrepareE
 /// What of a scenario there is only on a hub.
 fn not_over_rest(scenario: &Scenario) -> Option<String> {
     let leave_out = "a hub has it, and REST was asked for: leave `--api rest` out";
+    if scenario.needs.contains(&Need::Kube) {
+        let why = "it needs `kube`: what it is about there is only where the service's controllers act on resources; ask with `--api kube`";
+        return Some(why.to_owned());
+    }
     if let Some(fault) = scenario.faults.iter().find(|fault| fault.row().needs_hub()) {
         return Some(format!("line {}: the fault {} ({}): {leave_out}", fault.line, fault.name, fault.word()));
     }

@@ -138,6 +138,10 @@ fn the_same_seed_gives_the_same_history() {
 #[case::stale("kube-stale", "resource: Agent, by: 1m")]
 #[case::webhook_times_out("kube-webhook", "resource: AgentClusterInstall, times: 3")]
 #[case::webhook_is_away("kube-webhook", "resource: Agent, failure: unavailable, times: 5")]
+#[case::restart_behind_the_installation("kube-restart", "resource: AgentClusterInstall, after: 3, times: 2")]
+#[case::restart_behind_a_host("kube-restart", "resource: Agent, down: 8s")]
+#[case::restart_behind_the_kubeconfig("kube-restart", "resource: Secret, after: 1")]
+#[case::restart_at_once("kube-restart", "down: 1s")]
 #[case::clock_ahead("kube-clock", "by: 10h")]
 #[case::clock_behind("kube-clock", "by: 10h, direction: behind")]
 fn it_is_installed_all_the_same(#[case] inject: &str, #[case] about: &str) {
@@ -151,6 +155,24 @@ fn it_is_installed_all_the_same(#[case] inject: &str, #[case] about: &str) {
     assert_eq!(HubEnd::condition(aci, "Completed"), "True InstallationCompleted");
     let agent = hub.of(Kind::Agent).next().unwrap();
     assert_eq!(HubEnd::condition(agent, "Installed"), "True InstallationCompleted");
+}
+
+/// What the user mistypes is refused in the API server's own words, with the line of the action, and not dropped in silence.
+#[rstest]
+#[case::patched(
+    "{do: patch-resource, cluster: sno, patch: {spec: {holdInstalation: false}}, after: {host: node-0, status: discovering}}",
+    "refused with 422:  \"\" is invalid: patch: Invalid value: \"…\": strict decoding error: unknown field \"spec.holdInstalation\""
+)]
+#[case::applied(
+    "{do: apply-resource, cluster: sno, object: {kind: ConfigMap, metadata: {name: m}, date: {}}, after: {host: node-0, status: discovering}}",
+    "refused with 500: failed to create typed patch object (sno/m; v1, Kind=ConfigMap): .date: field not declared in schema"
+)]
+fn what_the_user_mistypes_is_refused_with_its_line(#[case] action: &str, #[case] words: &str) {
+    let whole = run_whole(&with("sno", &format!("actions:\n  - {action}\n")).unwrap(), STEPS);
+    let check = whole.result.checks.iter().find(|c| c.name.starts_with("user: ")).unwrap();
+    assert_eq!(check.verdict, CheckVerdict::Failed);
+    assert!(check.message.starts_with(words), "{}", check.message);
+    assert!(check.message.ends_with(" of the scenario)"), "{}", check.message);
 }
 
 /// Without its lease the service ends, is started again, and its controllers go on once they have it.
@@ -203,6 +225,33 @@ fn the_history_has_every_change_of_a_resource() {
 fn what_has_no_form_as_resources_is_refused_by_name(#[case] scenario: &str, #[case] words: &str) {
     let error = try_prepared(scenario).unwrap_err().to_string();
     assert!(error.contains(words), "{error}");
+}
+
+/// Over REST there is none of it; the scenario itself says so where no word of it does.
+#[rstest]
+#[case("kube-approved-late", "it needs `kube`")]
+#[case("kube-sno", "leave `--api rest` out")]
+fn what_there_is_only_on_a_hub_is_refused_over_rest(#[case] scenario: &str, #[case] words: &str) {
+    let catalogue = Catalogue::discover().unwrap();
+    let source = catalogue.find(scenario).unwrap();
+    let scenario = vlab_scenario::load(&source, &catalogue).unwrap();
+    let choices = Choices { api: Some(FrontDoor::Rest), hosts: Some(HostKind::Simulated), ..Choices::default() };
+    let error = prepare(scenario, &catalogue, &choices, &Nowhere).unwrap_err().to_string();
+    assert!(error.contains(words), "{error}");
+}
+
+/// Whom the scenario approves, the user does not approve before.
+#[test]
+fn a_host_that_an_action_approves_waits_for_it() {
+    let whole = run_whole(&prepared("kube-approved-late"), STEPS);
+    passes(&whole);
+    let approvals = whole
+        .history
+        .iter()
+        .filter(|o| matches!(&o.what, What::UserAction { action, .. } if action.to_string() == "approve"));
+    assert_eq!(approvals.count(), 1);
+    let agent = whole.hub.unwrap();
+    assert_eq!(agent.of(Kind::Agent).next().unwrap()["spec"]["approved"], true);
 }
 
 /// A service, its controllers and an API server, without users and hosts.

@@ -34,8 +34,8 @@ pub(crate) async fn lacking(need: &Need, runs: &Path) -> Option<String> {
         Need::Image(name) => return no_image(name).await,
         // Here it is; `vlab simulate` has another one.
         Need::RealTime => return None,
-        // Whoever prepares a run over Kubernetes refuses it.
-        Need::Rest => return None,
+        // Whoever prepares a run with the other door refuses it.
+        Need::Rest | Need::Kube => return None,
         // The run asks its target before it asks this place.
         Need::SimulatedService => {
             let why = "no other service can pass it: others have time limits compiled in that it waits for, or ask the API of the \

@@ -16,7 +16,7 @@ use vlab_api::types::HostStage;
 
 pub use self::control_plane::ControlPlaneInjection;
 pub use self::host::HostInjection;
-pub use self::kube::{KubeChanges, KubeInjection, KubeRequests, KubeWrites};
+pub use self::kube::{KubeChanges, KubeInjection, KubeRequests, KubeStored, KubeWrites};
 pub use self::network::NetworkInjection;
 pub use self::params::{
     HostName, OWN_STAGES, OperationId, ParamDefault, ParamForm, ParamRow, RequestMethod, operation_ids,

@@ -366,11 +366,13 @@ pub(crate) struct ActionFile {
     pub(crate) role: Option<Text<UserRole>>,
     /// For `patch-host` on one host: the new name.
     pub(crate) hostname: Option<Text<Plain>>,
-    /// For `patch-resource` and `delete-resource`: which resource. By default the `Agent` of a host and the
+    /// For `patch-resource`, `annotate` and `delete-resource`: which resource. By default the `Agent` of a host and the
     /// `AgentClusterInstall` of a cluster.
     pub(crate) resource: Option<Text<ResourceKind>>,
     /// For `patch-resource`: what is merged into it, for example `{spec: {holdInstallation: true}}`; `null` takes a member away.
     pub(crate) patch: Option<At<Value>>,
+    /// For `annotate`: annotations and their values, which are texts; `null` takes one away.
+    pub(crate) annotations: Option<At<Value>>,
     /// For `apply-resource`: the object, with `kind`, `metadata` and `spec`. Without a namespace it goes into that of the cluster.
     pub(crate) object: Option<At<Value>>,
     /// For `apply-resource`: a file with one or more objects, in the place of `object`, with a path relative to the scenario's file.

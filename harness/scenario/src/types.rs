@@ -449,7 +449,7 @@ pub struct Action {
     pub hostname: Option<String>,
     /// For what is done to a resource: its kind.
     pub resource: Option<ResourceKind>,
-    /// For `patch-resource` the patch, for `apply-resource` the object.
+    /// For `patch-resource` and `annotate` the patch, for `apply-resource` the object.
     pub object: Option<serde_json::Value>,
     /// HTTP status with which the user expects to be refused; `None`: the action must succeed.
     pub refused: Option<u16>,

@@ -421,6 +421,8 @@ pub enum Need {
     SimulatedService,
     /// The REST API as its door: over Kubernetes the service's controllers do by themselves what its user does.
     Rest,
+    /// Resources on a hub as its door: what the scenario is about there is only where the service's controllers act.
+    Kube,
     /// This container image on the machine.
     Image(String),
 }
@@ -439,6 +441,7 @@ impl Need {
         "real-time",
         "simulated-service",
         "rest",
+        "kube",
         "image:<name>",
     ];
 
@@ -456,6 +459,7 @@ impl Need {
             "real-time" => Need::RealTime,
             "simulated-service" => Need::SimulatedService,
             "rest" => Need::Rest,
+            "kube" => Need::Kube,
             other => Need::Image(other.strip_prefix("image:").filter(|n| !n.trim().is_empty())?.to_owned()),
         })
     }
@@ -475,6 +479,7 @@ impl fmt::Display for Need {
             Need::RealTime => f.write_str("real-time"),
             Need::SimulatedService => f.write_str("simulated-service"),
             Need::Rest => f.write_str("rest"),
+            Need::Kube => f.write_str("kube"),
             Need::Image(name) => write!(f, "image:{name}"),
         }
     }

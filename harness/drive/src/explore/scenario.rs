@@ -392,7 +392,11 @@ fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
             format!("cluster: {name}, api_vips: [{}], ingress_vips: [{}]", list(&api), list(&ingress))
         }
         // What is to be applied nobody can draw yet; and the events of hosts whose cluster was deleted are not looked at.
-        ActionKind::ApplyResource | ActionKind::PatchResource | ActionKind::DeleteResource => return None,
+        ActionKind::ApplyResource
+        | ActionKind::PatchResource
+        | ActionKind::DeleteResource
+        | ActionKind::Approve
+        | ActionKind::Annotate => return None,
         ActionKind::PatchHost => {
             let host = &base.hosts[index(draw, "host", base.hosts.len())];
             let role = draw.pick("what is changed", &["worker", "master", "auto", ""])?;

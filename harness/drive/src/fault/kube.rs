@@ -5,8 +5,8 @@ use std::time::Duration;
 use vlab_kube::{Fault, Order};
 use vlab_model::lease::{self, Times};
 use vlab_scenario::{
-    HookFailure, HookedKind, KubeChanges, KubeInjection, KubePart, KubeRequests, KubeVerb, KubeWrites, LeaseLoss,
-    ResourceKind, Skew, Span,
+    HookFailure, HookedKind, KubeChanges, KubeInjection, KubePart, KubeRequests, KubeStored, KubeVerb, KubeWrites,
+    LeaseLoss, ResourceKind, Skew, Span,
 };
 use vlab_service::kube::Kind;
 
@@ -42,6 +42,12 @@ pub(super) fn effect(injection: &KubeInjection, who: &dyn Lookup) -> Order {
         }
         KubeInjection::KubeLeaseLost { how: LeaseLoss::Refused } => return of_lease(Fault::Refuse(500)),
         KubeInjection::KubeLeaseSlow { by } => return of_lease(Fault::Slow(who.span(*by))),
+        KubeInjection::KubeRestart { down, about } => {
+            let KubeStored { resource, object, after, times } = about;
+            let name = object.as_deref().map(|name| called(name, *resource, who)).unwrap_or_default();
+            let fault = Fault::Restart(who.span(*down));
+            return Order { name, after: *after, times: *times, ..Order::new(fault, plural(*resource)) };
+        }
         KubeInjection::KubeDown => return Order::new(Fault::Outage(FOR_GOOD), ""),
         KubeInjection::KubeQuota { about } => (Fault::Quota, about),
         KubeInjection::KubeStale { by, about } => (Fault::Stale(who.span(*by)), about),

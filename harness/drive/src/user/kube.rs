@@ -51,8 +51,14 @@ fn platform_word(platform: PlatformType) -> &'static str {
     }
 }
 
+/// What the user writes has no member that the kind has not: who mistypes one is told, instead of waiting for what never comes.
+fn strictly(path: &str) -> String {
+    let with = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{with}fieldValidation=Strict")
+}
+
 fn merge(path: String, patch: &Value) -> Request {
-    let mut request = Request::new(Method::Patch, path);
+    let mut request = Request::new(Method::Patch, strictly(&path));
     request.body = patch.to_string().into();
     request.header("content-type", "application/merge-patch+json")
 }
@@ -320,25 +326,28 @@ impl User {
             UserTask::Namespace(name) => {
                 let mut object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
                 self.label(&mut object);
-                Request::new(Method::Post, "/api/v1/namespaces").json(&object)
+                Request::new(Method::Post, strictly("/api/v1/namespaces")).json(&object)
             }
             UserTask::Apply(apply) => {
-                Request::new(Method::Post, apply.kind.path_in(&apply.namespace)).json(&apply.object)
+                Request::new(Method::Post, strictly(&apply.kind.path_in(&apply.namespace))).json(&apply.object)
             }
             UserTask::AwaitCluster(whose) => at(Kind::AgentClusterInstall, *whose),
             UserTask::AwaitInfraEnv(whose) => at(Kind::InfraEnv, *whose),
             UserTask::LookAtBareMetalHost { host } => Request::new(Method::Get, self.bare_metal_host_path(*host)),
-            UserTask::Approve { host } => {
-                let mut spec = json!({ "approved": true });
-                let planned = &self.scenario.hosts[*host];
-                if planned.role != HostRole::AutoAssign {
-                    spec["role"] = json!(planned.role);
-                }
-                merge(self.agent_path(*host), &json!({ "spec": spec }))
-            }
+            UserTask::Approve { host } => merge(self.agent_path(*host), &self.approval(*host)),
             UserTask::Action(index, host) => self.kube_action(*index, *host)?,
             _ => return None,
         })
+    }
+
+    /// The patch that approves the Agent of a host, with the role that the scenario gives it.
+    fn approval(&self, host: usize) -> Value {
+        let mut spec = json!({ "approved": true });
+        let planned = &self.scenario.hosts[host];
+        if planned.role != HostRole::AutoAssign {
+            spec["role"] = json!(planned.role);
+        }
+        json!({ "spec": spec })
     }
 
     fn kube_action(&self, index: usize, host: Option<usize>) -> Option<Request> {
@@ -387,11 +396,12 @@ impl User {
                 let name = object["metadata"]["name"].as_str()?;
                 let key = if kind.is_namespaced() { format!("{namespace}/{name}") } else { name.to_owned() };
                 let path = format!("{}?fieldManager=vlab&force=true", kind.path_of(&key));
-                let mut request = Request::new(Method::Patch, path);
+                let mut request = Request::new(Method::Patch, strictly(&path));
                 request.body = object.to_string().into();
                 request.header("content-type", "application/apply-patch+yaml")
             }
-            ActionKind::PatchResource => {
+            ActionKind::Approve => merge(agent?, &self.approval(host?)),
+            ActionKind::PatchResource | ActionKind::Annotate => {
                 merge(self.resource_path(action, cluster, [agent, described])?, action.object.as_ref()?)
             }
             ActionKind::DeleteResource => {
@@ -423,7 +433,19 @@ impl User {
         let host = &self.hosts[index];
         // The controllers approve what a BareMetalHost describes.
         let described = self.scenario.hosts[index].bare_metal_host;
-        if host.role_set || !host.registered || described || (one_by_one && self.scenario.hosts[index].day2) {
+        // Whom the scenario approves, nobody else does.
+        let name = &self.scenario.hosts[index].name;
+        let by_action = self
+            .scenario
+            .actions
+            .iter()
+            .any(|action| action.kind == ActionKind::Approve && action.hosts.contains(name));
+        if host.role_set
+            || !host.registered
+            || described
+            || by_action
+            || (one_by_one && self.scenario.hosts[index].day2)
+        {
             return;
         }
         self.hosts[index].role_set = true;

@@ -51,7 +51,9 @@ impl User {
             ActionKind::BootDiscovery
             | ActionKind::ApplyResource
             | ActionKind::PatchResource
-            | ActionKind::DeleteResource => return None,
+            | ActionKind::DeleteResource
+            | ActionKind::Approve
+            | ActionKind::Annotate => return None,
         })
     }
 

@@ -515,12 +515,12 @@ fn taken_by_user(o: &Observation) -> Option<Uuid> {
 
 /// Does the user end an installation there, or take away what is installed?
 fn ends_by_user(o: &Observation) -> bool {
-    use ActionKind::{ApplyResource, Cancel, DeleteHost, DeleteResource, PatchResource, Reset, Unbind};
+    use ActionKind::{Annotate, ApplyResource, Cancel, DeleteHost, DeleteResource, PatchResource, Reset, Unbind};
     matches!(
         o.what,
         What::UserAction {
             action: UserVerb::Action(
-                Cancel | Reset | DeleteHost | Unbind | DeleteResource | PatchResource | ApplyResource
+                Cancel | Reset | DeleteHost | Unbind | DeleteResource | PatchResource | ApplyResource | Annotate
             ),
             status: 200..300,
             ..

@@ -103,7 +103,7 @@ impl Judge<'_> {
                 ActionTime::After { moment, .. } => format!("never done: it waits for {}", moment_words(moment)),
                 ActionTime::At(span) => format!("never done: the run ended before {}", self.span_text(*span)),
             };
-            check.message = check.seen.clone();
+            check.message = format!("{} (line {} of the scenario)", check.seen, action.line);
             return check;
         };
         let good = |status: u16| (200..300).contains(&status);
@@ -117,7 +117,8 @@ impl Judge<'_> {
         (check.at, check.seq) = (Some(o.at()), Some(o.seq));
         if !holds {
             check.verdict = CheckVerdict::Failed;
-            check.message = check.seen.clone();
+            // Behind what was seen: by how it begins the kind of a cause is told.
+            check.message = format!("{} (line {} of the scenario)", check.seen, action.line);
             if let Some(host) = subject.filter(|id| self.timeline.hosts.contains_key(id)) {
                 check.last_things = self.timeline.last_things(host, LAST_THINGS, Some(o.seq));
             }
@@ -470,7 +471,8 @@ mod tests {
         let checks = checks(&more, did.into_iter().map(|what| (20_000, what)).collect());
         let check = of(&checks, "user: cancel t");
         let verdict = if wrong.is_empty() { CheckVerdict::Passed } else { CheckVerdict::Failed };
-        assert_eq!((&check.verdict, check.message.as_str()), (&verdict, wrong));
+        let wrong = if wrong.is_empty() { String::new() } else { format!("{wrong} (line 5 of the scenario)") };
+        assert_eq!((&check.verdict, check.message.as_str()), (&verdict, wrong.as_str()));
         assert_eq!(checks.iter().filter(|c| c.name.starts_with("user: ")).count(), 1, "{checks:#?}");
     }
 
@@ -489,7 +491,7 @@ mod tests {
         let check = of(&checks, "user: cancel t");
         assert_eq!(
             (&check.verdict, check.message.as_str()),
-            (&CheckVerdict::Failed, "never done: the run ended before 30m")
+            (&CheckVerdict::Failed, "never done: the run ended before 30m (line 5 of the scenario)")
         );
     }
 

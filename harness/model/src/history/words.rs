@@ -204,13 +204,24 @@ closed_words! {
         PatchResource = "patch-resource",
         /// Delete a resource of a host or a cluster from the hub.
         DeleteResource = "delete-resource",
+        /// Approve the Agent of a host on the hub. Such a host is not approved before.
+        Approve = "approve",
+        /// Set or take away annotations of a resource of a host or a cluster on the hub.
+        Annotate = "annotate",
     }
 }
 
 impl ActionKind {
     /// Is it something that there is on a hub alone?
     pub const fn needs_hub(self) -> bool {
-        matches!(self, ActionKind::ApplyResource | ActionKind::PatchResource | ActionKind::DeleteResource)
+        matches!(
+            self,
+            ActionKind::ApplyResource
+                | ActionKind::PatchResource
+                | ActionKind::DeleteResource
+                | ActionKind::Approve
+                | ActionKind::Annotate
+        )
     }
 
     /// Why it cannot be said by resources on a hub; `None` where it can.

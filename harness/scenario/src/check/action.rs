@@ -14,7 +14,7 @@ use crate::words::{ActionKind, ResourceKind};
 
 /// Is it done to hosts, and not to a cluster?
 fn is_on_hosts(kind: ActionKind, item: &ActionFile) -> bool {
-    if matches!(kind, ActionKind::PatchResource | ActionKind::DeleteResource) {
+    if matches!(kind, ActionKind::PatchResource | ActionKind::DeleteResource | ActionKind::Annotate) {
         return item.host.is_some() || item.hosts.is_some();
     }
     matches!(
@@ -25,6 +25,7 @@ fn is_on_hosts(kind: ActionKind, item: &ActionFile) -> bool {
             | ActionKind::Unbind
             | ActionKind::InstallHost
             | ActionKind::BootDiscovery
+            | ActionKind::Approve
     )
 }
 
@@ -175,9 +176,11 @@ impl Checker<'_> {
         kind: ActionKind,
         known: &Known<'_>,
     ) -> Option<(Option<ResourceKind>, Option<Value>)> {
+        let names_one = matches!(kind, ActionKind::PatchResource | ActionKind::DeleteResource | ActionKind::Annotate);
         let of_others = [
-            item.resource.as_ref().filter(|_| !kind.needs_hub() || kind == ActionKind::ApplyResource).map(|t| &t.span),
+            item.resource.as_ref().filter(|_| !names_one).map(|t| &t.span),
             item.patch.as_ref().filter(|_| kind != ActionKind::PatchResource).map(|t| &t.span),
+            item.annotations.as_ref().filter(|_| kind != ActionKind::Annotate).map(|t| &t.span),
             item.object.as_ref().filter(|_| kind != ActionKind::ApplyResource).map(|t| &t.span),
             item.file.as_ref().filter(|_| kind != ActionKind::ApplyResource).map(|t| &t.span),
         ];
@@ -201,6 +204,9 @@ impl Checker<'_> {
         }
         let of = if is_on_hosts(kind, item) { ResourceOf::Host } else { ResourceOf::Cluster };
         let resource = self.resource_of(of, item.resource.as_ref())?;
+        if kind == ActionKind::Annotate {
+            return Some((Some(resource), Some(self.annotations(item)?)));
+        }
         let patch = match (&item.patch, kind) {
             (Some(patch), _) if patch.is_object() => Some(patch.value.clone()),
             (Some(patch), _) => {
@@ -216,6 +222,23 @@ impl Checker<'_> {
             (None, _) => None,
         };
         Some((Some(resource), patch))
+    }
+
+    /// The patch that sets annotations.
+    fn annotations(&mut self, item: &At<ActionFile>) -> Option<Value> {
+        let help = "add `annotations: {some.domain/name: \"text\"}`; `null` takes one away";
+        let Some(given) = &item.annotations else {
+            self.refuse(&item.act.span, "`annotate` changes nothing", "what?", help);
+            return None;
+        };
+        let fits = |map: &serde_json::Map<String, Value>| {
+            !map.is_empty() && map.values().all(|value| value.is_string() || value.is_null())
+        };
+        if !given.as_object().is_some_and(fits) {
+            self.refuse(&given.span, "annotations are names with texts", "no such mapping", help);
+            return None;
+        }
+        Some(serde_json::json!({ "metadata": { "annotations": given.value } }))
     }
 
     /// The objects of `apply-resource`, with their kinds.

@@ -46,6 +46,19 @@ selection! {
     times: u64 = Param::number(1, 1_000_000).or("1"),
 }
 
+selection! {
+    /// Behind which writes a restart of the API server comes: between them and the next. Without any of these it comes at once.
+    KubeStored;
+    /// behind a write of a resource of this kind
+    resource: Option<ResourceKind> = Param::needed().optional(),
+    /// behind a write of the resource of this name; of an Agent the host's name
+    object: Option<String> = Param::needed().optional(),
+    /// so many that fit pass first
+    after: u64 = Param::number(0, 1_000_000).or("0"),
+    /// it happens so often
+    times: u64 = Param::number(1, 1_000_000).or("1"),
+}
+
 family! {
     /// What goes wrong at a hub's API server.
     KubeInjection in Kube {
@@ -123,6 +136,12 @@ family! {
         /// at a change watches end without a word
         KubeWatchClosed = "kube-watch-closed" hits [Kube], Time, Any {
             ..about: KubeChanges
+        };
+        /// the API server restarts: watches and connections end, who goes on with a watch must list again (410), what was stored stays
+        KubeRestart = "kube-restart" hits [Kube], Time, Any {
+            /// every request gets 503 until it is back
+            down: Span = Param::needed().or("3s"),
+            ..about: KubeStored
         };
         /// the API server answers every request with 503
         KubeDown = "kube-down" hits [Kube], Time, Any;
