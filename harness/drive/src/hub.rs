@@ -3,7 +3,9 @@
 //!
 //! [`Scribe`] and [`command_behind`] are for real time, too: what a history says of resources, and of what controllers do.
 
-use std::collections::BTreeMap;
+mod secrets;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ use vlab_model::lease;
 pub use vlab_service::kube::Kind;
 use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, Elector, definitions};
 use vlab_service::{Core, Write};
+
+use self::secrets::Secrets;
 
 /// The API server, its controllers, and who watches.
 pub(crate) struct Hub {
@@ -55,11 +59,34 @@ fn condition(object: &Value) -> Option<(String, ResourceCondition)> {
 /// Turns what watches tell into lines of the history.
 #[derive(Debug, Default)]
 pub struct Scribe {
-    /// Versions and conditions as they were told last, by kind and key.
-    told: BTreeMap<(Kind, String), (u64, BTreeMap<String, ResourceCondition>)>,
+    /// What was told last, by kind and key.
+    told: BTreeMap<(Kind, String), Told>,
+    secrets: Secrets,
+}
+
+/// What was told last of a resource.
+#[derive(Debug, Default)]
+struct Told {
+    version: u64,
+    conditions: BTreeMap<String, ResourceCondition>,
+    /// By its generation one sees whether it is another one.
+    generation: Option<i64>,
+    spec: Value,
+}
+
+/// The members that are not the same in both.
+fn different(before: &Value, now: &Value) -> Vec<String> {
+    let names = |of: &Value| of.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect::<BTreeSet<_>>();
+    let all = &names(before) | &names(now);
+    all.into_iter().filter(|name| before[name] != now[name]).collect()
 }
 
 impl Scribe {
+    /// What must not be shown anywhere: Secrets are not in a history, but looked for in what is.
+    pub fn learn(&mut self, secret: &Value) {
+        self.secrets.learn(secret);
+    }
+
     /// The kinds that a history follows.
     pub fn kinds() -> impl Iterator<Item = Kind> {
         Kind::all().filter(|kind| kind.api_version() != "v1")
@@ -72,7 +99,7 @@ impl Scribe {
         let (namespace, name) = (text(&meta["namespace"]), text(&meta["name"]));
         let key = (kind, format!("{namespace}/{name}"));
         let version = text(&meta["resourceVersion"]).parse().unwrap_or(0);
-        if event != "DELETED" && self.told.get(&key).is_some_and(|(told, _)| *told >= version) {
+        if event != "DELETED" && self.told.get(&key).is_some_and(|told| told.version >= version) {
             // A watch that has begun again tells first what there is.
             return None;
         }
@@ -83,12 +110,21 @@ impl Scribe {
             "ADDED" | "MODIFIED" => ResourceState::Changed,
             _ => return None,
         };
-        let mut conditions = BTreeMap::new();
+        let (mut conditions, mut spec, mut secrets) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let generation = meta["generation"].as_i64();
         if is == ResourceState::Gone {
             self.told.remove(&key);
         } else {
-            let (last, told) = self.told.entry(key).or_default();
-            *last = version;
+            secrets = self.secrets.shown_in(object);
+            let is_new = is == ResourceState::There;
+            let last = self.told.entry(key).or_default();
+            last.version = version;
+            if is_new || last.generation != generation {
+                last.generation = generation;
+                let before = std::mem::replace(&mut last.spec, object["spec"].clone());
+                spec = if is_new { Vec::new() } else { different(&before, &last.spec) };
+            }
+            let told = &mut last.conditions;
             let now: BTreeMap<String, ResourceCondition> =
                 object["status"]["conditions"].as_array().into_iter().flatten().filter_map(condition).collect();
             let gone = told.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind.clone(), None));
@@ -102,10 +138,12 @@ impl Scribe {
             namespace,
             name,
             version,
-            generation: meta["generation"].as_i64(),
+            generation,
             is,
             conditions,
             finalizers: finalizers.filter(|_| is == ResourceState::Deleting).collect(),
+            spec,
+            secrets,
         })
     }
 }
@@ -154,7 +192,7 @@ impl Hub {
         memory.keep_parsed();
         memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
         let mut own = BTreeMap::new();
-        for kind in Scribe::kinds() {
+        for kind in Scribe::kinds().chain([Kind::Secret]) {
             let watch = follow(&mut memory, now, kind);
             let watch = watch.map_err(|answer| format!("{} cannot be watched: {}", kind.name(), answer.status))?;
             own.insert(watch, kind);
@@ -210,6 +248,10 @@ impl Hub {
             if let Some(kind) = self.own.get(&watch).copied() {
                 let (events, over) = self.memory.poll_watch(now, watch);
                 for event in events {
+                    if kind == Kind::Secret {
+                        self.scribe.learn(&event.object);
+                        continue;
+                    }
                     lines.extend(self.scribe.line(kind, &event.kind, &event.object));
                 }
                 if over {

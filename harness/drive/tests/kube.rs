@@ -254,6 +254,36 @@ fn a_host_that_an_action_approves_waits_for_it() {
     assert_eq!(agent.of(Kind::Agent).next().unwrap()["spec"]["approved"], true);
 }
 
+/// The secret is given to the hub as such, and shown by nobody who is good.
+#[rstest]
+#[case::hidden("", CheckVerdict::Passed, "")]
+#[case::shown(
+    "vlab.test/shown: SECRET",
+    CheckVerdict::Failed,
+    "shows a pull secret in metadata.annotations.vlab.test/shown"
+)]
+fn a_secret_that_stands_in_an_annotation_is_noticed(
+    #[case] annotation: &str,
+    #[case] verdict: CheckVerdict,
+    #[case] words: &str,
+) {
+    let pull: Value = serde_json::from_str(&prepared("sno").pull_secret).unwrap();
+    let auth = pull["auths"]["quay.io"]["auth"].as_str().unwrap();
+    let annotation = annotation.replace("SECRET", auth);
+    let action = match annotation.is_empty() {
+        true => String::new(),
+        false => format!(
+            "actions: [{{do: annotate, host: node-0, annotations: {{{annotation}}}, after: {{host: node-0, status: known}}}}]\n"
+        ),
+    };
+    let prepared = with("sno", &format!("{action}tags: []\n").replace("tags: []\n", "")).unwrap();
+    let whole = run_whole(&prepared, STEPS);
+    let check = whole.result.checks.iter().find(|c| c.name.contains("secrets-hidden")).unwrap();
+    assert_eq!(check.verdict, verdict, "{}", check.message);
+    assert!(check.message.contains(words), "{}", check.message);
+    assert!(!as_lines(&whole.history).contains(auth), "the history has it");
+}
+
 /// A service, its controllers and an API server, without users and hosts.
 struct Bench {
     memory: Memory,

@@ -506,6 +506,12 @@ pub enum What {
         /// Finalizers that hold it while it is being deleted.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         finalizers: Vec<String>,
+        /// Members of its `spec` that are otherwise than before.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        spec: Vec<String>,
+        /// Secrets that stand where everybody may read them: which kind, and where. Never the secret.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        secrets: Vec<String>,
     },
     /// An interleaving did something that no fault of the scenario asks for.
     Interleaved {

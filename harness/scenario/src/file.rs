@@ -47,8 +47,8 @@ pub(crate) struct ScenarioFile {
     /// Fixes the seed of all random choices. Without it every run draws one and reports it.
     pub(crate) seed: Option<u64>,
     /// What the machine must offer: `postgres`, `docker`, `kvm`, `libvirt`, `qemu`, `root`, `netns`, `browser`, `real-time`,
-    /// `simulated-service`, `rest` (it cannot be asked over Kubernetes), `image:<name>`. Where something is missing, the scenario is
-    /// skipped and says why.
+    /// `simulated-service`, `rest` (it cannot be asked over Kubernetes), `kube` (it means nothing over REST), `image:<name>`. Where
+    /// something is missing, the scenario is skipped and says why.
     #[serde(default)]
     pub(crate) needs: Vec<Text<Need>>,
     /// The service under test. By default: the simulated service under the `fast` time profile.

@@ -204,7 +204,9 @@ impl Scalar for Need {
         Need::from_word(text).ok_or_else(|| unknown_word("capability", text, Need::NAMES))
     }
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(postgres|docker|kvm|libvirt|qemu|root|netns|browser|real-time|simulated-service|rest|image:.*\\S.*)$" })
+        // The last one is that of images, with any name.
+        let words = Self::NAMES.split_last().map(|(_, words)| words.join("|")).unwrap_or_default();
+        json_schema!({ "type": "string", "pattern": format!("^({words}|image:.*\\S.*)$") })
     }
 }
 

@@ -210,6 +210,30 @@ fn kubectl() -> Option<PathBuf> {
     found
 }
 
+/// Who is refused once is told at once: by whom, as whom, and what to do.
+#[test]
+fn a_hub_that_refuses_is_told_at_once() {
+    let Some(kubectl) = kubectl() else { return };
+    let bench = CliFixture::new();
+    let (_service, address) = bench.service(&["--time-profile", "fast"]);
+    let config = "{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: somebody}}], \
+                  clusters: [{name: c, cluster: {server: \"http://127.0.0.1:1\"}}], users: [{name: somebody, user: {token: wrong}}]}";
+    let config = bench.file("nobody.yaml", config);
+    let service = format!("remote:{address}");
+    let args = ["scenario", "kube-sno", "--hosts", "sim", "--quiet", "--kubeconfig", &config, "--service", &service];
+    let since = std::time::Instant::now();
+    let mut command = bench.command(&args);
+    let said = crate::bench::Said::from(command.env("VLAB_KUBECTL", &kubectl).output().unwrap());
+    said.ends_with(3).says(&[
+        "http://127.0.0.1:1",
+        "as the user somebody",
+        "connection refused",
+        "Is it running there",
+    ]);
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(10), "it took {took:?}");
+}
+
 /// Somebody's hub, with the service's controllers on it: the run makes its namespace there and takes it away again, also when it is killed;
 /// what it must not touch it refuses to.
 #[test]

@@ -103,6 +103,8 @@ fn made(how: &Made<'_>, things: &[(i64, Thing)]) -> Vec<Observation> {
                     is: ResourceState::Changed,
                     conditions: [(name.to_owned(), Some(condition))].into(),
                     finalizers: Vec::new(),
+                    spec: Vec::new(),
+                    secrets: Vec::new(),
                 };
                 (Source::Harness, what)
             }

@@ -22,6 +22,7 @@ mod resources;
 mod rest;
 mod roles;
 mod script;
+mod shown;
 mod silence;
 mod stages;
 mod steps;
@@ -217,6 +218,8 @@ pub static INVARIANTS: &[Invariant] = &[
     resources::CONDITIONS,
     resources::GO,
     resources::REST,
+    resources::HIDDEN,
+    resources::FROZEN,
     answered::ANSWERED,
     script::SCRIPT,
     controller::CONTROLLER,
@@ -256,6 +259,8 @@ enum Id {
     ConditionsAgree,
     DeletedGoes,
     ResourcesRest,
+    SecretsHidden,
+    SpecFrozen,
     StepsAnswered,
     InstallerScript,
     ControllerOrder,
@@ -298,7 +303,7 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         reader.see(observation, change.is_some());
     }
     let mut results = reader.finish();
-    let whole: [(Id, OfTimeline); 17] = [
+    let whole: [(Id, OfTimeline); 19] = [
         (Id::ExplainedByRules, explained::explained_by_rules),
         (Id::EventsTell, told::events_tell),
         (Id::SilenceDisconnects, silence::silence_disconnects),
@@ -311,6 +316,8 @@ pub fn check(timeline: &Timeline<'_>) -> Vec<InvariantResult> {
         (Id::ConditionsAgree, resources::conditions_agree),
         (Id::DeletedGoes, resources::deleted_goes),
         (Id::ResourcesRest, resources::resources_rest),
+        (Id::SecretsHidden, shown::secrets_hidden),
+        (Id::SpecFrozen, shown::spec_frozen),
         (Id::StepsAnswered, answered::steps_answered),
         (Id::InstallerScript, script::installer_script),
         (Id::ControllerOrder, controller::controller_order),

@@ -44,6 +44,21 @@ pub(super) const REST: Invariant = Invariant {
     needs: "changes of resources on a hub",
 };
 
+pub(super) const HIDDEN: Invariant = Invariant {
+    id: "secrets-hidden",
+    number: "I34",
+    title: "no pull secret, password, kubeconfig or private key stands in a status, condition, label or annotation of a resource",
+    needs: "changes of resources on a hub",
+};
+
+pub(super) const FROZEN: Invariant = Invariant {
+    id: "spec-frozen",
+    number: "I35",
+    title: "what of a spec is frozen stays as it is: nearly all of an installation's once it is under way, an image's cluster and \
+            architecture, a classification's label",
+    needs: "changes of resources on a hub",
+};
+
 /// Service time after which controllers have taken notice of a change of a row.
 const SETTLED: Duration = Duration::from_secs(30);
 
@@ -58,7 +73,7 @@ const WRITES: usize = 25;
 const STAGE_IS_REFRESHED: Duration = Duration::from_secs(55);
 
 /// A resource: kind, namespace, name.
-type Key<'h> = (&'h str, &'h str, &'h str);
+pub(super) type Key<'h> = (&'h str, &'h str, &'h str);
 
 /// A change of a resource.
 struct Change<'h> {
@@ -74,7 +89,7 @@ struct Change<'h> {
 fn resources<'h>(timeline: &'h Timeline<'h>) -> BTreeMap<Key<'h>, Vec<Change<'h>>> {
     let mut all: BTreeMap<Key<'h>, Vec<Change<'h>>> = BTreeMap::new();
     for o in timeline.observations {
-        if let What::Resource { kind, namespace, name, version, generation, is, conditions, finalizers } = &o.what {
+        if let What::Resource { kind, namespace, name, version, generation, is, conditions, finalizers, .. } = &o.what {
             let conditions = conditions.iter().map(|(kind, c)| (kind.as_str(), c.as_ref().map(|c| c.status)));
             all.entry((kind, namespace, name)).or_default().push(Change {
                 at: o.harness_time,
@@ -90,14 +105,14 @@ fn resources<'h>(timeline: &'h Timeline<'h>) -> BTreeMap<Key<'h>, Vec<Change<'h>
     all
 }
 
-fn called((kind, namespace, name): Key<'_>, timeline: &Timeline<'_>) -> String {
+pub(super) fn called((kind, namespace, name): Key<'_>, timeline: &Timeline<'_>) -> String {
     match name.parse::<Uuid>() {
         Ok(host) if kind == "Agent" => format!("Agent of {}", timeline.host_name(host)),
         _ => format!("{kind} {namespace}{}{name}", if namespace.is_empty() { "" } else { "/" }),
     }
 }
 
-const NO_HUB: &str = "the history has no resource of a hub";
+pub(super) const NO_HUB: &str = "the history has no resource of a hub";
 
 /// Judges [`VERSIONS`].
 pub(super) fn versions_grow(timeline: &Timeline<'_>) -> InvariantResult {

@@ -232,6 +232,8 @@ fn a_good_installation_holds_and_says_what_it_could_not_check() {
                 | "conditions-agree"
                 | "deleted-goes"
                 | "resources-rest"
+                | "secrets-hidden"
+                | "spec-frozen"
                 | "steps-answered"
                 | "installer-script"
                 | "controller-order"

@@ -50,7 +50,9 @@ impl Following {
     pub(super) fn start(endpoint: &Endpoint, only: Option<Vec<String>>) -> Self {
         let (tell, news) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
-        for kind in Scribe::kinds() {
+        // Secrets are looked for in what others show. On a hub that is somebody's, those of others are nobody's business.
+        let secrets = only.is_none().then_some(Kind::Secret);
+        for kind in Scribe::kinds().chain(secrets) {
             watches.spawn(follow(endpoint.clone(), kind, tell.clone()));
         }
         Self { news, scribe: Scribe::default(), only, _watches: watches }
@@ -74,6 +76,10 @@ impl Following {
     pub(super) fn line(&mut self, told: &Told) -> Option<What> {
         let namespace = told.object["metadata"]["namespace"].as_str().unwrap_or_default();
         if self.only.as_ref().is_some_and(|only| !only.iter().any(|ours| ours == namespace)) {
+            return None;
+        }
+        if told.kind == Kind::Secret {
+            self.scribe.learn(&told.object);
             return None;
         }
         self.scribe.line(told.kind, &told.event, &told.object)

@@ -33,6 +33,8 @@ impl Story {
                 is,
                 conditions,
                 finalizers,
+                spec: Vec::new(),
+                secrets: Vec::new(),
             },
         );
     }
@@ -168,4 +170,52 @@ fn controllers_come_to_rest(#[case] kind: &str, #[case] writes: usize, #[case] a
         s.resource(&mut n, kind, "c", ResourceState::Changed, &[]);
     }
     assert_eq!(says(&s, "resources-rest"), expected);
+}
+
+/// What the last change of a resource says beside its conditions.
+fn says_more(s: &mut Story, members: &[&str], shown: &[&str]) {
+    let Some(What::Resource { spec, secrets, .. }) = s.lines.last_mut().map(|line| &mut line.what) else {
+        panic!("it is no resource")
+    };
+    *spec = members.iter().map(|m| (*m).to_owned()).collect();
+    *secrets = shown.iter().map(|m| (*m).to_owned()).collect();
+}
+
+#[test]
+fn a_secret_that_is_shown_is_noticed() {
+    let (mut s, mut n) = made();
+    assert_eq!(says(&s, "secrets-hidden"), "held");
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &[]);
+    says_more(&mut s, &[], &["a pull secret in status.conditions[SpecSynced].message"]);
+    let told = "AgentClusterInstall c/c shows a pull secret in status.conditions[SpecSynced].message";
+    assert_eq!(says(&s, "secrets-hidden"), told);
+}
+
+#[rstest]
+#[case::not_yet(INSTALL, "InstallationNotStarted", &["networking"], "held")]
+#[case::its_release_is_mended(INSTALL, "InstallationNotStarted", &["imageSetRef"], "held")]
+#[case::its_release(INSTALL, "InstallationInProgress", &["imageSetRef"], "AgentClusterInstall c/c: spec.imageSetRef was changed after InstallationInProgress")]
+#[case::under_way(INSTALL, "InstallationInProgress", &["networking"], "AgentClusterInstall c/c: spec.networking was changed after InstallationInProgress")]
+#[case::what_controllers_add(INSTALL, "InstallationInProgress", &["clusterMetadata", "ignitionEndpoint"], "held")]
+#[case::more_hosts(INSTALL, "InstallationCompleted", &["provisionRequirements"], "held")]
+#[case::more_hosts_too_early(INSTALL, "InstallationInProgress", &["provisionRequirements"], "spec.provisionRequirements was changed")]
+#[case::of_an_image("InfraEnv", "", &["cpuArchitecture"], "InfraEnv c/c: spec.cpuArchitecture was changed")]
+#[case::of_an_image_that_may("InfraEnv", "", &["kernelArguments"], "held")]
+#[case::of_a_label("AgentClassification", "", &["labelValue"], "AgentClassification c/c: spec.labelValue was changed")]
+fn a_frozen_spec_stays_frozen(
+    #[case] kind: &str,
+    #[case] reason: &str,
+    #[case] members: &[&str],
+    #[case] expected: &str,
+) {
+    let (mut s, mut n) = made();
+    s.resource(&mut n, kind, "c", ResourceState::Changed, &["Completed=False"]);
+    if let Some(What::Resource { conditions, .. }) = s.lines.last_mut().map(|line| &mut line.what) {
+        let condition = conditions.get_mut("Completed").unwrap().as_mut().unwrap();
+        condition.reason = reason.to_owned();
+    }
+    s.resource(&mut n, kind, "c", ResourceState::Changed, &[]);
+    says_more(&mut s, members, &[]);
+    let told = says(&s, "spec-frozen");
+    assert!(if expected == "held" { told == "held" } else { told.contains(expected) }, "{told}");
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use vlab_api::http::{Method, Request};
+use vlab_api::ops;
 use vlab_client::Endpoint;
 use vlab_drive::hub::Kind;
 use vlab_lab::hub::{LABEL, kubectl};
@@ -176,7 +177,10 @@ fn waits_for(object: &Value) -> String {
 async fn fits(endpoint: &Endpoint, namespaces: &[String]) -> Result<(), String> {
     for kind in Kind::all().filter(|kind| kind.api_version() != "v1") {
         let path = format!("/apis/{}", kind.api_version());
-        let response = ask(endpoint, &Request::new(Method::Get, path), ANSWER).await?;
+        let response = ask(endpoint, &Request::new(Method::Get, path.clone()), ANSWER).await?;
+        if matches!(response.status, 401 | 403) {
+            return Err(format!("GET {path} answered {}: {}", response.status, ops::reason(&response)));
+        }
         let list: Value = response.decode().unwrap_or_default();
         let names = list["resources"].as_array();
         // metal3 is on hubs that provision machines themselves.

@@ -4,10 +4,13 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use vlab_api::http::{Method, Request};
+use vlab_api::ops;
 use vlab_client::Endpoint;
 use vlab_lab::ledger::Ledger;
 use vlab_lab::process::{Child, Program};
@@ -31,6 +34,37 @@ pub(super) struct Proxy {
 /// Where the proxy listens, once it has said so.
 fn address_in(log: &str) -> Option<SocketAddr> {
     log.lines().rev().find_map(|line| line.strip_prefix(SAYS)?.trim().parse().ok())
+}
+
+/// Is it no use to ask again? A server that starts, or has too much to do, answers later; so may one that took too long.
+fn is_final(status: u16, why: &str) -> bool {
+    let later = matches!(status, 429 | 502..=504) || why.contains("timeout") || why.contains("deadline exceeded");
+    !later
+}
+
+/// What somebody does about it.
+fn advice(status: u16) -> &'static str {
+    match status {
+        401 => {
+            "The API server does not know who asks: the token or the certificate of the kubeconfig is wrong or expired; log in again"
+        }
+        403 => "The API server knows who asks and does not allow it: give the user the rights, or name another context",
+        _ => "Is it running there, and is the address in the kubeconfig the right one?",
+    }
+}
+
+/// Which server is asked, and as whom, in the kubeconfig's words.
+fn asked(kubectl: &Path, kubeconfig: &Path) -> String {
+    let view = Command::new(kubectl)
+        .args(["config", "view", "--minify", "-o", "json", "--kubeconfig"])
+        .arg(kubeconfig)
+        .stdin(Stdio::null())
+        .output();
+    let config: Value = view.ok().and_then(|out| serde_json::from_slice(&out.stdout).ok()).unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or("(none)").to_owned();
+    let (server, user) =
+        (text(&config["clusters"][0]["cluster"]["server"]), text(&config["contexts"][0]["context"]["user"]));
+    format!("the API server {server}, asked as the user {user}")
 }
 
 impl Proxy {
@@ -58,17 +92,21 @@ impl Proxy {
                 let Some(address) = address_in(&fs::read_to_string(&log).unwrap_or_default()) else { return Ok(None) };
                 let endpoint = Endpoint::new(address);
                 let response = ask(&endpoint, &Request::new(Method::Get, "/version"), Duration::from_secs(5)).await?;
-                match response.status {
-                    200 => Ok(Some(endpoint)),
-                    status => {
-                        let body = String::from_utf8_lossy(&response.body);
-                        Err(format!("GET /version answered {status}: {}", body.trim()))
-                    }
+                if response.status == 200 {
+                    return Ok(Some(Ok(endpoint)));
                 }
+                let why = format!("GET /version answered {}: {}", response.status, ops::reason(&response));
+                // Who is refused once is refused again.
+                if is_final(response.status, &why) { Ok(Some(Err((response.status, why)))) } else { Err(why) }
             }
         });
         match ready.await {
-            Ok(endpoint) => Ok(Self { child, endpoint }),
+            Ok(Ok(endpoint)) => Ok(Self { child, endpoint }),
+            Ok(Err((status, why))) => {
+                child.stop(STOP).await;
+                let why = format!("{}: {why}. {}", asked(kubectl, kubeconfig), advice(status));
+                Err(StartError::ExistingHub { kubeconfig: kubeconfig.to_owned(), why })
+            }
             Err(error) => {
                 child.stop(STOP).await;
                 Err(error.into())
@@ -79,7 +117,20 @@ impl Proxy {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
+
+    #[rstest]
+    #[case::of_a_wrong_token(401, "Unauthorized", true)]
+    #[case::without_rights(403, "forbidden: User \"x\" cannot get path \"/version\"", true)]
+    #[case::nobody_there(500, "dial tcp 127.0.0.1:1: connect: connection refused", true)]
+    #[case::of_another_authority(500, "tls: failed to verify certificate: x509: unknown authority", true)]
+    #[case::starting(503, "the server is currently unable to handle the request", false)]
+    #[case::too_slow(500, "dial tcp 192.0.2.1:6443: i/o timeout", false)]
+    fn who_is_refused_once_is_not_asked_again(#[case] status: u16, #[case] why: &str, #[case] expected: bool) {
+        assert_eq!(is_final(status, why), expected);
+    }
 
     #[test]
     fn the_address_is_read_of_what_the_proxy_says() {

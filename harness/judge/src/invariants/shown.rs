@@ -1,0 +1,64 @@
+//! What resources on a hub show, and what of them may not be changed any more.
+
+use std::collections::HashMap;
+
+use vlab_history::Timeline;
+use vlab_model::history::{ResourceState, What};
+
+use super::InvariantResult;
+use super::found::Found;
+use super::resources::{FROZEN, HIDDEN, NO_HUB, called};
+
+/// Judges [`HIDDEN`].
+pub(super) fn secrets_hidden(timeline: &Timeline<'_>) -> InvariantResult {
+    let mut found = Found::default();
+    for o in timeline.observations {
+        let What::Resource { kind, namespace, name, secrets, .. } = &o.what else { continue };
+        let key = (kind.as_str(), namespace.as_str(), name.as_str());
+        found.check(o.seq, secrets.is_empty(), || format!("{} shows {}", called(key, timeline), secrets.join(", ")));
+    }
+    found.result((&HIDDEN).into(), || NO_HUB.to_owned())
+}
+
+/// What the controllers themselves add to an AgentClusterInstall while its cluster is installed.
+const ADDED: [&str; 2] = ["clusterMetadata", "ignitionEndpoint"];
+
+/// May that member of its spec not be changed? `completed`: why an AgentClusterInstall is not complete, or that it is. Source: what the
+/// product's admission webhooks refuse. The release, which they freeze at once, a user may mend where there are none, until it is installed.
+fn is_frozen(kind: &str, member: &str, completed: &str) -> bool {
+    match kind {
+        "AgentClusterInstall" => match completed {
+            "InstallationInProgress" | "InstallationFailed" => !ADDED.contains(&member),
+            "InstallationCompleted" => !ADDED.contains(&member) && member != "provisionRequirements",
+            _ => false,
+        },
+        "InfraEnv" => matches!(member, "clusterRef" | "cpuArchitecture"),
+        "AgentClassification" => matches!(member, "labelKey" | "labelValue"),
+        _ => false,
+    }
+}
+
+/// Judges [`FROZEN`].
+pub(super) fn spec_frozen(timeline: &Timeline<'_>) -> InvariantResult {
+    let mut found = Found::default();
+    // Why each installation is not complete, before the change that is looked at.
+    let mut completed: HashMap<(&str, &str, &str), &str> = HashMap::new();
+    for o in timeline.observations {
+        let What::Resource { kind, namespace, name, is, conditions, spec, .. } = &o.what else { continue };
+        let key = (kind.as_str(), namespace.as_str(), name.as_str());
+        let reason = completed.get(&key).copied().unwrap_or_default();
+        found.right(1);
+        for member in spec.iter().filter(|member| is_frozen(kind, member, reason)) {
+            found.check(o.seq, false, || {
+                let since = if reason.is_empty() { String::new() } else { format!(" after {reason}") };
+                format!("{}: spec.{member} was changed{since}", called(key, timeline))
+            });
+        }
+        match conditions.get("Completed") {
+            _ if *is == ResourceState::Gone => _ = completed.remove(&key),
+            Some(Some(condition)) => _ = completed.insert(key, condition.reason.as_str()),
+            _ => {}
+        }
+    }
+    found.result((&FROZEN).into(), || NO_HUB.to_owned())
+}
