@@ -53,8 +53,12 @@ impl Cache {
     /// The folder cannot be made.
     pub fn place(&self, part: &str, name: &str) -> Result<PathBuf, ImageError> {
         let folder = self.root.join(part);
-        fs::create_dir_all(&folder).map_err(ImageError::io(&folder))?;
+        fs::create_dir_all(&folder).map_err(|error| self.unusable(error))?;
         Ok(folder.join(name))
+    }
+
+    fn unusable(&self, error: io::Error) -> ImageError {
+        ImageError::Cache { path: self.root.clone(), error }
     }
 
     /// What lies at that place; `make` fills it when nothing does. It is given another file, which takes the place only
@@ -77,7 +81,7 @@ impl Cache {
         let beside = tempfile::Builder::new()
             .prefix(HALF)
             .tempfile_in(&folder)
-            .map_err(ImageError::io(&folder))?
+            .map_err(|error| self.unusable(error))?
             .into_temp_path();
         make(&beside)?;
         beside.persist(&place).map_err(|error| ImageError::Io { path: place.clone(), error: error.error })?;
@@ -152,6 +156,12 @@ mod tests {
         };
         assert_eq!(fs::read_to_string(fill("first")).unwrap(), "first");
         assert_eq!(fs::read_to_string(fill("second")).unwrap(), "first");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_told_with_what_to_do() {
+        let said = Cache::at("/proc/no-home/cache").place("programs", "a").unwrap_err().to_string();
+        assert!(said.contains("/proc/no-home/cache") && said.contains("VLAB_IMAGES"), "{said}");
     }
 
     #[test]

@@ -42,6 +42,16 @@ pub enum ImageError {
         /// What the system says.
         error: std::io::Error,
     },
+    /// The folder for what is fetched and built cannot be written.
+    #[error(
+        "what is fetched and built is kept in {path}, and that cannot be written ({error}): name another folder with VLAB_IMAGES"
+    )]
+    Cache {
+        /// The folder.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// A program that is needed cannot be started or failed.
     #[error("{program}: {problem}")]
     Program {

@@ -74,11 +74,31 @@ struct Told {
     spec: Value,
 }
 
+/// Is that as good as nothing? Whoever writes an object back that it read into its own form leaves such members out.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.values().all(is_nothing),
+    }
+}
+
+/// Do two values of a member say the same?
+fn is_same(before: &Value, now: &Value) -> bool {
+    match (before, now) {
+        (Value::Object(a), Value::Object(b)) => a.keys().chain(b.keys()).all(|name| is_same(&before[name], &now[name])),
+        _ => before == now || (is_nothing(before) && is_nothing(now)),
+    }
+}
+
 /// The members that are not the same in both.
 fn different(before: &Value, now: &Value) -> Vec<String> {
     let names = |of: &Value| of.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect::<BTreeSet<_>>();
     let all = &names(before) | &names(now);
-    all.into_iter().filter(|name| before[name] != now[name]).collect()
+    all.into_iter().filter(|name| !is_same(&before[name], &now[name])).collect()
 }
 
 impl Scribe {
@@ -366,6 +386,20 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case::left_out(json!({"hold": false, "n": 0, "list": [], "in": {"a": ""}}), json!({"x": 1}), &["x"])]
+    #[case::put_in(json!({}), json!({"hold": false, "in": {"a": {"b": null}}}), &[])]
+    #[case::deeper(json!({"in": {"a": 1}}), json!({"in": {"a": 1, "b": false}}), &[])]
+    #[case::otherwise(json!({"hold": true, "in": {"a": 1}}), json!({"in": {"a": 2}}), &["hold", "in"])]
+    #[case::gone(json!({"ref": {"name": "x"}}), json!({}), &["ref"])]
+    fn a_member_that_says_nothing_is_as_one_that_is_not_there(
+        #[case] before: Value,
+        #[case] now: Value,
+        #[case] told: &[&str],
+    ) {
+        assert_eq!(different(&before, &now), told);
+    }
 
     fn cluster(from: Option<ClusterStatus>, to: ClusterStatus) -> What {
         What::ClusterStatus { cluster: Uuid::nil(), from, to, info: String::new() }
