@@ -257,7 +257,8 @@ async fn carry_out(args: RunArgs) -> ExitResult {
     };
     let is_here = ["127.0.0.1", "localhost"].iter().any(|here| url.contains(here));
     let share = Part { index: 0, of: part.of * args.workers };
-    let refused = refusals(&plan, share, Machine::this(is_here));
+    let stub = args.stub.then_some(Part { index: 0, of: part.of });
+    let refused = refusals(&plan, share, Machine::this(is_here), stub);
     if !refused.is_empty() {
         return Err(CliError::inconclusive(format!(
             "{} does not fit this computer: {}",
@@ -311,6 +312,9 @@ async fn carry_out(args: RunArgs) -> ExitResult {
 
 /// What a load comes to, for the list of runs.
 fn comes_to(result: &LoadResult) -> (Verdict, String) {
+    if result.lacked_descriptors() > 0 {
+        return (Verdict::Inconclusive, "the generator had no descriptor free".to_owned());
+    }
     if let Some(check) = result.checks.iter().find(|check| !check.holds) {
         return (Verdict::Failed, format!("{}: {}", check.name, check.seen));
     }
@@ -407,6 +411,10 @@ fn written(result: &LoadResult, files: &Files) -> ExitResult {
     }
     if let Some(problem) = problem {
         return Err(CliError::inconclusive(problem));
+    }
+    if result.lacked_descriptors() > 0 {
+        // What was offered is not what the plan says, so that nothing follows from what holds and what does not.
+        return Ok(exit::INCONCLUSIVE);
     }
     if result.checks.iter().any(|check| !check.holds) {
         return Ok(exit::BUDGET_MISSED);

@@ -39,16 +39,37 @@ impl Machine {
     }
 }
 
-/// Why that part of a plan does not fit, one line each.
-pub fn refusals(plan: &LoadPlan, part: Part, machine: Machine) -> Vec<String> {
+/// Installations of a plan.
+fn installations(plan: &LoadPlan) -> u64 {
+    plan.clusters.iter().map(|clusters| u64::from(clusters.count)).sum()
+}
+
+/// Connections of a part of a plan.
+fn connections(plan: &LoadPlan, part: Part) -> u64 {
     let hosts = u64::from(plan.hosts.div_ceil(part.of.max(1)));
-    let installations: u64 = plan.clusters.iter().map(|clusters| u64::from(clusters.count)).sum();
-    let others = installations.div_ceil(u64::from(part.of.max(1))) * CONNECTIONS_OF_INSTALLATION;
-    let connections = plan.pool.map_or(hosts, |pool| u64::from(pool.min(plan.hosts))) + others;
+    let others = installations(plan).div_ceil(u64::from(part.of.max(1))) * CONNECTIONS_OF_INSTALLATION;
+    plan.pool.map_or(hosts, |pool| u64::from(pool.min(plan.hosts))) + others
+}
+
+/// Why that part of a plan does not fit, one line each. `stub`: the part whose connections end at a stub in the process that asks,
+/// where there is one; that starts others for the parts of it, or carries it out itself.
+pub fn refusals(plan: &LoadPlan, part: Part, machine: Machine, stub: Option<Part>) -> Vec<String> {
+    let (hosts, connections) = (u64::from(plan.hosts.div_ceil(part.of.max(1))), connections(plan, part));
+    let installations = installations(plan);
+    let ends = stub.map_or(0, |stub| self::connections(plan, stub));
     let per_host = if installations > 0 { KIB_PER_HOST_IN_A_CLUSTER } else { KIB_PER_HOST };
     let mut all = Vec::new();
     let descriptors = connections + OWN_DESCRIPTORS;
-    if descriptors > machine.descriptors {
+    let both = if stub == Some(part) { connections + ends } else { ends };
+    if ends > 0 && both + OWN_DESCRIPTORS > machine.descriptors {
+        let whose = if stub == Some(part) { "both ends of " } else { "the stub's ends of " };
+        all.push(format!(
+            "{whose}{ends} connections and {OWN_DESCRIPTORS} other files are {} descriptors, and a process may have {}: raise the \
+             hard limit (`ulimit -Hn`), give the `--url` of a stub of its own (`vlab load stub`), or use `connections: pooled`",
+            both + OWN_DESCRIPTORS,
+            machine.descriptors
+        ));
+    } else if descriptors > machine.descriptors {
         all.push(format!(
             "{connections} connections and {OWN_DESCRIPTORS} other files are {descriptors} descriptors, and a process may have \
              {}: raise the hard limit (`ulimit -Hn`), use `--workers {}`, or `connections: pooled`",
@@ -82,6 +103,25 @@ mod tests {
 
     const BIG: Machine = Machine { descriptors: 1 << 20, free_kib: 1 << 30, service_is_here: true };
 
+    /// Both ends are in one process, or the stub's are in the one that has started the others.
+    #[rstest]
+    #[case(40_000, 1, Some("both ends of 30000 connections and 64 other files are 60064 descriptors"))]
+    #[case(40_000, 4, None)]
+    #[case(20_000, 4, Some("the stub's ends of 30000 connections and 64 other files are 30064 descriptors"))]
+    #[case(70_000, 1, None)]
+    fn the_ends_at_a_stub_count(#[case] descriptors: u64, #[case] workers: u32, #[case] says: Option<&str>) {
+        let text = "version: 1\nname: p\nmode: idle\npopulation: {unbound: 30000}\nphases: [ramp: 1s]";
+        let plan = load_plan(&SourceFile::new("p.yaml", text), &Catalogue::embedded()).unwrap();
+        let machine = Machine { descriptors, ..BIG };
+        let said = refusals(&plan, Part { index: 0, of: workers }, machine, Some(Part { index: 0, of: 1 }));
+        match says {
+            None => assert_eq!(said, [] as [&str; 0]),
+            Some(says) => {
+                assert!(said.len() == 1 && said[0].contains(says) && !said[0].contains("--workers"), "{said:?}")
+            }
+        }
+    }
+
     #[rstest]
     #[case::fits(BIG, "", 1, None)]
     #[case::descriptors(Machine { descriptors: 20_000, ..BIG }, "", 1, Some("30000 connections and 64 other files are 30064 descriptors, and a process may have 20000"))]
@@ -97,7 +137,7 @@ mod tests {
     ) {
         let text = format!("version: 1\nname: p\nmode: idle\npopulation: {{unbound: 30000}}\n{more}phases: [ramp: 1s]");
         let plan = load_plan(&SourceFile::new("p.yaml", text), &Catalogue::embedded()).unwrap();
-        let said = refusals(&plan, Part { index: 0, of: parts }, machine);
+        let said = refusals(&plan, Part { index: 0, of: parts }, machine, None);
         match says {
             None => assert_eq!(said, [] as [&str; 0]),
             Some(says) => assert!(said.len() == 1 && said[0].contains(says), "{said:?}"),

@@ -363,6 +363,11 @@ impl LoadResult {
         checks
     }
 
+    /// Requests that were not made, because the generator had no descriptor for their connection.
+    pub fn lacked_descriptors(&self) -> u64 {
+        self.total().errors.get(NO_DESCRIPTOR).copied().unwrap_or(0)
+    }
+
     /// Was it the generator that could not do more?
     fn limits(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -389,7 +394,7 @@ impl LoadResult {
                 total.offered
             ));
         }
-        if let Some(count) = total.errors.get(NO_DESCRIPTOR) {
+        if let count @ 1.. = self.lacked_descriptors() {
             warnings.push(format!(
                 "the generator was the limit: {count} of {} requests were not made, because it had no descriptor free \
                  (`ulimit -Hn`)",

@@ -11,6 +11,7 @@ use super::clusters::pull_secret;
 use super::conditions::{Condition, merged};
 use super::object::{INFRA_ENV_LABEL, is_deleted, name, namespace, reference, text, time};
 use super::pass::{Halt, Pass, Problem, Stop, told};
+use super::selector::Selector;
 use super::spec;
 use crate::commands::infra_envs;
 
@@ -81,7 +82,7 @@ fn sync(pass: &mut Pass<'_>, key: &str, object: &Value) -> Result<Came, Halt> {
         }
     }
     let secret = pull_secret(pass, namespace(object), &object["spec"]["pullSecretRef"])?;
-    let networks = static_networks(pass, object);
+    let networks = static_networks(pass, object)?;
     let version =
         cluster.and_then(|id| pass.core.state.cluster(id)).and_then(|row| row.cluster().openshift_version.clone());
     let wanted = spec::infra_env(object, secret, networks, version);
@@ -111,18 +112,18 @@ fn sync(pass: &mut Pass<'_>, key: &str, object: &Value) -> Result<Came, Halt> {
     Ok(Came::There)
 }
 
-/// The static networks of the NMStateConfigs that have all labels of the selector; without a selector none.
-fn static_networks(pass: &Pass<'_>, object: &Value) -> Vec<HostStaticNetworkConfig> {
-    let selector = spec::text_map(&object["spec"]["nmStateConfigLabelSelector"]["matchLabels"]);
+/// The static networks of the NMStateConfigs that the selector takes; without a selector none.
+fn static_networks(pass: &Pass<'_>, object: &Value) -> Result<Vec<HostStaticNetworkConfig>, Problem> {
+    let selector = Selector::read(&object["spec"]["nmStateConfigLabelSelector"])
+        .map_err(|why| Problem::Backend(format!("invalid label selector for InfraEnv {}: {why}", name(object))))?;
     if selector.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    pass.client
-        .all(Kind::NMStateConfig)
-        .filter(|(_, config)| !is_deleted(config))
-        .filter(|(_, config)| selector.iter().all(|(name, value)| config["metadata"]["labels"][name] == *value))
+    let configs = pass.client.all(Kind::NMStateConfig).filter(|(_, config)| !is_deleted(config));
+    Ok(configs
+        .filter(|(_, config)| selector.selects(&config["metadata"]["labels"]))
         .map(|(_, config)| spec::static_network(config))
-        .collect()
+        .collect())
 }
 
 fn row_status(pass: &Pass<'_>, object: &Value, id: Uuid, status: &mut Value) {

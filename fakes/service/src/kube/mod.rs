@@ -26,6 +26,7 @@ mod infra_envs;
 mod lease;
 mod object;
 mod pass;
+mod selector;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
