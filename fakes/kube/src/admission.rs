@@ -3,18 +3,17 @@
 //! The core calls nobody. A write that needs a webhook stops with a [`Call`]; when its answer is there, the request runs again from its
 //! beginning with the answers so far. Until the last answer nothing has been stored.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use vlab_api::labels::Selector;
 
 use crate::core::{Ask, Core, Stop};
 use crate::failure::Failure;
 use crate::meta;
 use crate::patch;
-use crate::select::Labels;
 use crate::write::dry_run;
 
 /// A call of a webhook.
@@ -96,30 +95,9 @@ fn means(rule: &Value, ask: &Ask, operation: Operation) -> bool {
         && scope
 }
 
-/// A label selector as objects write it.
-fn selected(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
-    let mut parts: Vec<String> = selector["matchLabels"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default()))
-        .collect();
-    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
-        let key = expression["key"].as_str().unwrap_or_default();
-        let values = strings(expression, "values").join(",");
-        parts.push(match expression["operator"].as_str() {
-            Some("In") => format!("{key} in ({values})"),
-            Some("NotIn") => format!("{key} notin ({values})"),
-            Some("DoesNotExist") => format!("!{key}"),
-            _ => key.to_owned(),
-        });
-    }
-    Labels::parse(&parts.join(",")).is_ok_and(|l| l.matches(labels))
-}
-
-fn labels(object: &Value) -> BTreeMap<String, String> {
-    let labels = object["metadata"]["labels"].as_object();
-    labels.into_iter().flatten().map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect()
+/// Does a selector of a webhook take an object? One that cannot be understood takes none.
+fn selected(selector: &Value, object: &Value) -> bool {
+    Selector::read(selector).is_ok_and(|selector| selector.fits(object))
 }
 
 fn url(hook: &Value) -> String {
@@ -197,13 +175,13 @@ impl Core {
             return Vec::new();
         }
         let namespace = if ask.resource.plural == "namespaces" { ask.name() } else { ask.namespace() };
-        let of_namespace = self.object("", "namespaces", "", namespace).map(|n| labels(&n)).unwrap_or_default();
+        let of_namespace = self.object("", "namespaces", "", namespace).unwrap_or_default();
         let mut found = Vec::new();
         for configuration in self.objects("admissionregistration.k8s.io", plural) {
             for hook in configuration["webhooks"].as_array().into_iter().flatten() {
                 let meant = hook["rules"].as_array().into_iter().flatten().any(|rule| means(rule, ask, operation));
                 let objects = [object, old].into_iter().flatten();
-                let object_fits = objects.clone().any(|o| selected(&hook["objectSelector"], &labels(o)));
+                let object_fits = objects.clone().any(|o| selected(&hook["objectSelector"], o));
                 let namespace_fits = namespace.is_empty() || selected(&hook["namespaceSelector"], &of_namespace);
                 if meant && object_fits && namespace_fits {
                     found.push(hook.clone());

@@ -2,18 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::failure::Failure;
+use vlab_api::labels::Rule;
 
-/// One condition of a label selector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Rule {
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
-    Exists(String),
-    Absent(String),
-    Greater(String, i64),
-    Less(String, i64),
-}
+use crate::failure::Failure;
 
 /// A label selector; empty takes everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,15 +38,7 @@ impl Labels {
 
     /// Do these labels fit?
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let number = |name: &String| labels.get(name).and_then(|v| v.parse::<i64>().ok());
-        self.0.iter().all(|rule| match rule {
-            Rule::In(name, values) => labels.get(name).is_some_and(|v| values.contains(v)),
-            Rule::NotIn(name, values) => !labels.get(name).is_some_and(|v| values.contains(v)),
-            Rule::Exists(name) => labels.contains_key(name),
-            Rule::Absent(name) => !labels.contains_key(name),
-            Rule::Greater(name, than) => number(name).is_some_and(|v| v > *than),
-            Rule::Less(name, than) => number(name).is_some_and(|v| v < *than),
-        })
+        self.0.iter().all(|rule| rule.fits(|name| labels.get(name).map(String::as_str)))
     }
 }
 
@@ -108,7 +91,7 @@ fn rule(part: &str) -> Option<Rule> {
         return Some(Rule::Less(name(key)?, value.trim().parse().ok()?));
     }
     if let Some(key) = part.strip_prefix('!') {
-        return Some(Rule::Absent(name(key)?));
+        return Some(Rule::DoesNotExist(name(key)?));
     }
     Some(Rule::Exists(name(part)?))
 }

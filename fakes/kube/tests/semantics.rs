@@ -197,7 +197,8 @@ const STEPS: &str = "application/json-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// The words are those of the real server. A patch is shown whole there, so only the end of the text is compared where it is long.
+/// The words follow the source of apimachinery; no real server was asked. A patch is shown whole, so only the end of the text is
+/// compared where it is long.
 #[rstest]
 #[case::merge(THINGS, MERGE, json!({ "spec": { "more": 1 } }), 422, "strict decoding error: unknown field \"spec.more\"")]
 #[case::steps(THINGS, STEPS, json!([{ "op": "add", "path": "/spec/more", "value": 1 }]), 422, "strict decoding error: unknown field \"spec.more\"")]

@@ -46,6 +46,7 @@ impl Key {
     pub const SPACE: Self = Self { name: " ", code: 32, text: " " };
     pub const LEFT: Self = Self { name: "ArrowLeft", code: 37, text: "" };
     pub const RIGHT: Self = Self { name: "ArrowRight", code: 39, text: "" };
+    pub const PAGE_DOWN: Self = Self { name: "PageDown", code: 34, text: "" };
     pub const HOME: Self = Self { name: "Home", code: 36, text: "" };
     pub const END: Self = Self { name: "End", code: 35, text: "" };
 }

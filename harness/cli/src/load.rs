@@ -283,7 +283,7 @@ async fn carry_out(args: RunArgs) -> ExitResult {
             );
             let _ = folder.now(&text);
         }
-        spread(&args, &plan, &url, &stop).await?
+        spread(&args, &plan, &url, &stop).await
     } else {
         let start_at = args.start_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         let live: Option<Tell> = if args.quiet { None } else { Some(Box::new(|line| tell(&format!("{line}\n")))) };
@@ -295,32 +295,41 @@ async fn carry_out(args: RunArgs) -> ExitResult {
         // What cannot be shown is not worth ending a load for.
         let so_far: Option<Tell> = shown.map(|folder| -> Tell { Box::new(move |text| drop(folder.now(text))) });
         let options = Options { url, part, start_at, watch: args.watch, stop, live, so_far, metrics };
-        generate(&plan, &catalogue()?, options).await.or_inconclusive()?
+        generate(&plan, &catalogue()?, options).await.or_inconclusive()
     };
+    let result = result.inspect_err(|_| {
+        if let Some(folder) = &folder {
+            folder.forget();
+        }
+    })?;
     let json = args.json.unwrap_or_else(|| PathBuf::from(format!("load-{}.json", plan.name)));
+    // Without a part nothing is known of the whole, whatever the thresholds came to.
+    let lost = args.workers > 1 && result.parts.0 != result.parts.1;
     if let Some(folder) = folder {
-        let (verdict, why) = comes_to(&result);
+        let (verdict, why) = match comes_to(&result) {
+            _ if lost => (Verdict::Inconclusive, result.cut_short.clone()),
+            (verdict, why, _) => (verdict, why),
+        };
         if let Err(error) = folder.end(verdict, &why, &html::page(&result)) {
             tell(&format!("{error}\n"));
         }
     }
     let code = written(&result, &Files { json, html: args.html, otlp: args.otlp })?;
-    // Without a part nothing is known of the whole, whatever the thresholds came to.
-    let lost = args.workers > 1 && result.parts.0 != result.parts.1;
     Ok(if lost { exit::INCONCLUSIVE } else { code })
 }
 
-/// What a load comes to, for the list of runs.
-fn comes_to(result: &LoadResult) -> (Verdict, String) {
+/// What a load comes to, why, and its exit code.
+fn comes_to(result: &LoadResult) -> (Verdict, String, u8) {
     if result.lacked_descriptors() > 0 {
-        return (Verdict::Inconclusive, "the generator had no descriptor free".to_owned());
+        // What was offered is not what the plan says, so that nothing follows from what holds and what does not.
+        return (Verdict::Inconclusive, "the generator had no descriptor free".to_owned(), exit::INCONCLUSIVE);
     }
     if let Some(check) = result.checks.iter().find(|check| !check.holds) {
-        return (Verdict::Failed, format!("{}: {}", check.name, check.seen));
+        return (Verdict::Failed, format!("{}: {}", check.name, check.seen), exit::BUDGET_MISSED);
     }
     match result.cut_short.as_str() {
-        "" => (Verdict::Passed, String::new()),
-        why => (Verdict::Inconclusive, why.to_owned()),
+        "" => (Verdict::Passed, String::new(), exit::PASSED),
+        why => (Verdict::Inconclusive, why.to_owned(), exit::INCONCLUSIVE),
     }
 }
 
@@ -412,14 +421,7 @@ fn written(result: &LoadResult, files: &Files) -> ExitResult {
     if let Some(problem) = problem {
         return Err(CliError::inconclusive(problem));
     }
-    if result.lacked_descriptors() > 0 {
-        // What was offered is not what the plan says, so that nothing follows from what holds and what does not.
-        return Ok(exit::INCONCLUSIVE);
-    }
-    if result.checks.iter().any(|check| !check.holds) {
-        return Ok(exit::BUDGET_MISSED);
-    }
-    Ok(if result.cut_short.is_empty() { exit::PASSED } else { exit::INCONCLUSIVE })
+    Ok(comes_to(result).2)
 }
 
 fn summary(result: &LoadResult) -> String {

@@ -27,6 +27,30 @@ pub(crate) struct Asked {
     last: BTreeMap<(bool, u16), Timestamp>,
     /// What was answered last to those who read something.
     read: BTreeMap<(Option<Uuid>, String), u16>,
+    keeps: Keeps,
+}
+
+/// What of requests a history keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keeps {
+    /// Every answer that nobody should get; else one of a kind in a while.
+    pub(crate) all_bad: bool,
+    /// Every request that is news.
+    pub(crate) requests: bool,
+}
+
+/// A request that has come to its end.
+#[derive(Debug)]
+pub(crate) struct AskedFor {
+    /// Host that had asked, or the cluster whose controller had; `None`: the user.
+    pub(crate) who: Option<Uuid>,
+    /// Method and path, without the query.
+    pub(crate) request: String,
+    /// HTTP status; 0: there was no answer.
+    pub(crate) status: u16,
+    /// Nobody should be answered so.
+    pub(crate) bad: bool,
+    pub(crate) took: Duration,
 }
 
 #[derive(Debug)]
@@ -39,8 +63,9 @@ struct Question {
 
 impl Asked {
     /// Nothing is asked yet. `silence`: as in [`Contacts::new`].
-    pub(crate) fn new(silence: Duration) -> Self {
-        Self { open: BTreeMap::new(), contacts: Contacts::new(silence), last: BTreeMap::new(), read: BTreeMap::new() }
+    pub(crate) fn new(silence: Duration, keeps: Keeps) -> Self {
+        let (open, last, read) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { open, contacts: Contacts::new(silence), last, read, keeps }
     }
 
     /// A question is sent.
@@ -60,16 +85,8 @@ impl Asked {
         &mut self.contacts
     }
 
-    /// An answer came; what it is for the history: one that nobody should get, or, with `all`, any that is news. `who`: as in
-    /// [`What::BadAnswer`]; `all_bad`: those that nobody should get are not too many for the history.
-    pub(crate) fn answered(
-        &mut self,
-        now: Timestamp,
-        reply: &Reply,
-        who: Option<Uuid>,
-        all_bad: bool,
-        all: bool,
-    ) -> Option<What> {
+    /// An answer came; what it is for the history. `who`: as in [`What::BadAnswer`].
+    pub(crate) fn answered(&mut self, now: Timestamp, reply: &Reply, who: Option<Uuid>) -> Option<What> {
         let Question { sent: at, method, path, contact } = self.open.remove(&(reply.connection, reply.tag))?;
         if let (Some(Contact::Asks(host)), Ok(response)) = (&contact, &reply.result)
             && response.is_success()
@@ -79,33 +96,33 @@ impl Asked {
         if let Some(contact) = contact {
             self.contacts.ended((at, now), contact, Ended::of(&reply.result));
         }
-        let took_ms = u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
-        let request = || format!("{method} {}", path.split('?').next().unwrap_or_default());
-        let status = match &reply.result {
-            Ok(response) if response.status >= 500 => response.status,
-            Err(TransportError::Connect(_)) => 0,
+        let (status, bad) = match &reply.result {
+            Ok(response) => (response.status, response.status >= 500),
             // A connection that ends in the middle, or an answer that is late, may be the doing of a busy computer.
-            Ok(_) | Err(_) if !all => return None,
-            other => {
-                let status = other.as_ref().map_or(0, |response| response.status);
-                let request = request();
-                let is_news = self.is_news(who, &request, status);
-                return is_news.then_some(What::Request { host: who, request, status, took_ms });
-            }
+            Err(error) => (0, matches!(error, TransportError::Connect(_))),
         };
-        if !all_bad {
+        if !bad && !self.keeps.requests {
+            return None;
+        }
+        let request = format!("{method} {}", path.split('?').next().unwrap_or_default());
+        self.told(now, AskedFor { who, request, status, bad, took: now.since(at) })
+    }
+
+    /// What a request that has come to its end is for the history, whoever asked.
+    pub(crate) fn told(&mut self, now: Timestamp, asked: AskedFor) -> Option<What> {
+        let AskedFor { who, request, status, bad, took } = asked;
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        if bad {
             let kind = (who.is_none(), status);
-            if self.last.get(&kind).is_some_and(|last| now.since(*last) < SAMPLE) {
+            if !self.keeps.all_bad && self.last.get(&kind).is_some_and(|last| now.since(*last) < SAMPLE) {
                 return None;
             }
             self.last.insert(kind, now);
+            return Some(What::BadAnswer { host: who, request, status, took_ms });
         }
-        Some(What::BadAnswer { host: who, request: request(), status, took_ms })
-    }
-
-    /// Whoever reads the same again and again and is answered alike tells nothing new.
-    pub(crate) fn is_news(&mut self, who: Option<Uuid>, request: &str, status: u16) -> bool {
-        !request.starts_with("GET ") || self.read.insert((who, request.to_owned()), status) != Some(status)
+        // Whoever reads the same again and again and is answered alike tells nothing new.
+        let is_news = !request.starts_with("GET ") || self.read.insert((who, request.clone()), status) != Some(status);
+        (self.keeps.requests && is_news).then_some(What::Request { host: who, request, status, took_ms })
     }
 
     /// What cannot be read is the host's to tell, who could not, either.
@@ -125,6 +142,10 @@ mod tests {
 
     use super::*;
 
+    fn asked(all_bad: bool, requests: bool) -> Asked {
+        Asked::new(Duration::from_secs(150), Keeps { all_bad, requests })
+    }
+
     fn answer(status: u16) -> Result<Response, TransportError> {
         Ok(Response::empty(status))
     }
@@ -141,14 +162,14 @@ mod tests {
         #[case] result: Result<Response, TransportError>,
         #[case] recorded: Option<u16>,
     ) {
-        let mut asked = Asked::new(Duration::from_secs(150));
+        let mut asked = asked(true, false);
         let request = Request::new(Method::Get, "/v2/events?cluster_id=1");
         let (connection, tag) = (3, 9);
         let now = Timestamp::from_secs(100);
         asked.sent(now, &Send { connection, tag, request });
         let reply = Reply { connection, tag, result };
         let later = now + Duration::from_millis(40);
-        let what = asked.answered(later, &reply, None, true, false);
+        let what = asked.answered(later, &reply, None);
         let expected = recorded.map(|status| What::BadAnswer {
             host: None,
             request: "GET /v2/events".into(),
@@ -156,18 +177,18 @@ mod tests {
             took_ms: 40,
         });
         assert_eq!(what, expected);
-        assert_eq!(asked.answered(later, &reply, None, true, false), None, "it was answered");
+        assert_eq!(asked.answered(later, &reply, None), None, "it was answered");
     }
 
     #[test]
     fn every_request_is_told_and_what_is_read_again_only_when_it_is_answered_otherwise() {
-        let mut asked = Asked::new(Duration::from_secs(150));
+        let mut asked = asked(true, true);
         let who = Some(Uuid::nil());
         let mut told = |method: Method, path: &str, result: Result<Response, TransportError>| {
             let now = Timestamp::from_secs(100);
             asked.sent(now, &Send { connection: 3, tag: 1, request: Request::new(method, path) });
             let reply = Reply { connection: 3, tag: 1, result };
-            match asked.answered(now + Duration::from_millis(7), &reply, who, true, true)? {
+            match asked.answered(now + Duration::from_millis(7), &reply, who)? {
                 What::Request { host, request, status, took_ms: 7 } if host == who => {
                     Some(format!("{request} {status}"))
                 }
@@ -188,12 +209,12 @@ mod tests {
 
     #[test]
     fn of_a_large_fleet_one_a_second_is_enough() {
-        let mut asked = Asked::new(Duration::from_secs(150));
+        let mut asked = asked(false, false);
         let mut count = |millis: i64, status: u16| {
             let now = Timestamp::from_micros(1_000_000_000 + millis * 1000);
             asked.sent(now, &Send { connection: 3, tag: 1, request: Request::new(Method::Get, "/x") });
             let reply = Reply { connection: 3, tag: 1, result: answer(status) };
-            asked.answered(now, &reply, Some(Uuid::nil()), false, false).is_some()
+            asked.answered(now, &reply, Some(Uuid::nil())).is_some()
         };
         assert_eq!(
             [count(0, 500), count(10, 500), count(20, 503), count(990, 500), count(1000, 500)],

@@ -24,7 +24,7 @@ use vlab_model::settings::HostTiming;
 use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, InstallMode, LinkDirection, Scenario, Span};
 
 use crate::addresses::{address_at, addresses, declared_hardware, host_id};
-use crate::asked::Asked;
+use crate::asked::{Asked, AskedFor, Keeps};
 use crate::fault::effect::{Effect, Lookup, ServiceFault, effect};
 use crate::fault::machine::{MachineFault, has_machines};
 use crate::fault::{Engine, FaultOrder, Present, ResolvedTarget};
@@ -217,7 +217,10 @@ impl Conductor {
             until: config.scenario.until.seen.iter().cloned().map(Tracker::new).collect(),
             fleet: Fleet::new(fleet, Vec::new(), Vec::new()),
             // Longer than hosts wait for in any status, shorter than the service waits for them.
-            asked: Asked::new(config.timing.next_instruction(150)),
+            asked: Asked::new(
+                config.timing.next_instruction(150),
+                Keeps { all_bad: config.record_steps, requests: config.record_requests },
+            ),
             faults: Engine::new(&config.scenario.faults, config.info.seed, config.clock_scale),
             tasks: Vec::new(),
             present: Present::default(),
@@ -296,11 +299,8 @@ impl Conductor {
         let of_infra_env = || ids().find_map(|id| self.infra_envs.iter().find(|r| r.infra_env_id == id)?.cluster_id);
         let host = host.or_else(cluster).or_else(of_infra_env);
         let request = if host.is_none() { format!("{request}, asked by a machine") } else { request };
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        if bad {
-            self.observe(now, Source::Hosts, None, What::BadAnswer { host, request, status, took_ms });
-        } else if self.config.record_requests && self.asked.is_news(host, &request, status) {
-            self.observe(now, Source::Hosts, None, What::Request { host, request, status, took_ms });
+        if let Some(what) = self.asked.told(now, AskedFor { who: host, request, status, bad, took }) {
+            self.observe(now, Source::Hosts, None, what);
         }
     }
 
@@ -317,8 +317,7 @@ impl Conductor {
     pub fn deliver(&mut self, now: Timestamp, mut reply: Reply) {
         let who = reply.connection.checked_sub(USER_CONNECTIONS).and_then(|connection| self.fleet.who(connection));
         let sent = self.asked.when(&reply);
-        let (all_bad, all) = (self.config.record_steps, self.config.record_requests);
-        if let Some(what) = self.asked.answered(now, &reply, who, all_bad, all) {
+        if let Some(what) = self.asked.answered(now, &reply, who) {
             let source = if who.is_some() { Source::Hosts } else { Source::Harness };
             self.note(now, source, None, what);
         }

@@ -291,10 +291,7 @@ pub(crate) fn look(
         ));
     }
     if let Some(tell) = &options.so_far {
-        let mut seconds = record.seconds();
-        // Of a second that is not over there is too little.
-        seconds.retain(|second| second.at < now.as_secs());
-        tell(&crate::html::so_far(plan, now, who, &seconds));
+        tell(&crate::html::so_far(plan, now, who, &record.seconds(now)));
     }
     if let Some(metrics) = &options.metrics {
         metrics.send_replace(page(record, now, &plan.name, fleet));

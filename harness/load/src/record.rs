@@ -245,17 +245,11 @@ impl Record {
         Some((second, at(0.5), at(0.99)))
     }
 
-    /// Every second until now.
-    pub(crate) fn seconds(&self) -> Vec<Second> {
-        let until_now = self.seconds.iter().map(|(second, histogram)| {
-            let mut second = second.clone();
-            if let Some(histogram) = histogram {
-                second.p50_us = histogram.value_at_quantile(0.5);
-                second.p99_us = histogram.value_at_quantile(0.99);
-            }
-            second
-        });
-        until_now.collect()
+    /// Every second that is over.
+    pub(crate) fn seconds(&self, now: Duration) -> Vec<Second> {
+        // Of the one that goes on there is too little.
+        let over = self.seconds.iter().filter(|(second, _)| second.at < now.as_secs());
+        over.map(|(second, histogram)| settled(second, histogram.as_ref())).collect()
     }
 
     /// What was counted, in the form in which it is kept.
@@ -276,10 +270,17 @@ impl Record {
 }
 
 fn settle((second, histogram): &mut (Second, Option<Histogram<u64>>)) {
-    if let Some(histogram) = histogram.take() {
+    *second = settled(second, histogram.take().as_ref());
+}
+
+/// A second with the quantiles of its answers.
+fn settled(second: &Second, histogram: Option<&Histogram<u64>>) -> Second {
+    let mut second = second.clone();
+    if let Some(histogram) = histogram {
         second.p50_us = histogram.value_at_quantile(0.5);
         second.p99_us = histogram.value_at_quantile(0.99);
     }
+    second
 }
 
 #[cfg(test)]

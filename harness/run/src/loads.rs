@@ -88,9 +88,10 @@ impl LoadFolder {
         write_whole(&self.path.join(ENDED), &serde_json::to_string(&ended)?)
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// It could not begin: there is nothing to show.
+    pub fn forget(&self) {
+        // What stays is shown as killed.
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

@@ -1,71 +1,17 @@
 //! The page in a real headless browser.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
 use rstest::rstest;
+use vlab_browser::Key;
 use vlab_reports::{Redactor, html};
 
 use crate::sample;
-
-/// A browser; `None`: the test is skipped.
-fn browser() -> Option<PathBuf> {
-    let found = vlab_setup::browser();
-    if found.is_none() {
-        vlab_skip::skip!("no Chromium found (apt-get install chromium, or name one in VLAB_CHROMIUM)");
-    }
-    found
-}
-
-/// Runs the browser on `page` with `args`; what it prints. It gets 60 s.
-fn open(browser: &Path, dir: &Path, page: &Path, args: &[&str]) -> String {
-    open_at(browser, dir, &format!("file://{}", page.display()), args)
-}
-
-/// The same with an address, which may have a fragment.
-fn open_at(browser: &Path, dir: &Path, address: &str, args: &[&str]) -> String {
-    let out = fs::File::create(dir.join("out")).unwrap();
-    let mut child = Command::new(browser)
-        .args(vlab_setup::BROWSER_ARGS)
-        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
-        .args(args)
-        .arg(address)
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            assert!(status.success(), "{status}");
-            return fs::read_to_string(dir.join("out")).unwrap();
-        }
-        if Instant::now() > end {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("the browser did not end within 60 s");
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn attribute<'a>(dom: &'a str, name: &str) -> Option<&'a str> {
-    let start = dom.find(&format!(" {name}=\""))? + name.len() + 3;
-    dom[start..].split('"').next()
-}
+use crate::shown::{Shown, attribute};
 
 #[test]
 fn a_browser_lays_the_page_out() {
-    let Some(browser) = browser() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let page = dir.path().join("report.html");
     let (result, history) = sample::ha();
-    fs::write(&page, html::render(&result, &history, &Redactor::default())).unwrap();
-    let dom = open(&browser, dir.path(), &page, &["--window-size=1400,1200", "--dump-dom"]);
-    let body = &dom[dom.find("<body").unwrap()..];
+    let Some(mut shown) = Shown::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let body = &shown.body("", "");
     assert_eq!(attribute(body, "data-ready"), Some("1"));
     // The user's, the cluster's, five hosts'.
     assert_eq!(attribute(body, "data-lanes"), Some("7"));
@@ -79,47 +25,17 @@ fn a_browser_lays_the_page_out() {
 
 #[test]
 fn a_browser_runs_nothing_of_what_hosts_say() {
-    let Some(browser) = browser() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let page = dir.path().join("report.html");
     let (result, history) = crate::hostile();
-    fs::write(&page, html::render(&result, &history, &Redactor::default())).unwrap();
-    let dom = open(&browser, dir.path(), &page, &["--dump-dom"]);
-    assert_eq!(attribute(&dom[dom.find("<body").unwrap()..], "data-ready"), Some("1"));
-    assert!(!dom.contains("<img"), "a name became an element");
-}
-
-#[test]
-fn a_picture_of_the_page_is_not_blank() {
-    let Some(browser) = browser() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let (page, blank) = (dir.path().join("report.html"), dir.path().join("blank.html"));
-    let (result, history) = sample::ha();
-    fs::write(&page, html::render(&result, &history, &Redactor::default())).unwrap();
-    fs::write(&blank, "<!doctype html><title>blank</title>").unwrap();
-    let mut sizes = Vec::new();
-    for page in [&page, &blank] {
-        let picture = page.with_extension("png");
-        let shot = format!("--screenshot={}", picture.display());
-        open(&browser, dir.path(), page, &["--window-size=1400,1000", &shot]);
-        let png = fs::read(picture).unwrap();
-        assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
-        let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
-        assert_eq!(number(16), 1400);
-        sizes.push(png.len());
-    }
-    // A picture of one colour compresses to almost nothing.
-    assert!(sizes[0] > 60_000 && sizes[0] > sizes[1] * 10, "{sizes:?}");
+    let Some(mut shown) = Shown::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    assert_eq!(attribute(&shown.body("", ""), "data-ready"), Some("1"));
+    assert_eq!(shown.browser.value("document.querySelectorAll('img').length"), 0, "a name became an element");
 }
 
 #[test]
 fn what_went_wrong_first_stands_on_top_and_the_rest_is_folded() {
-    let Some(browser) = browser() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let page = dir.path().join("report.html");
     let (result, history) = sample::sno_failed();
-    fs::write(&page, html::render(&result, &history, &Redactor::default())).unwrap();
-    let dom = open(&browser, dir.path(), &page, &["--window-size=1400,1200", "--dump-dom"]);
+    let Some(mut shown) = Shown::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let dom = shown.body("", "");
     let place = |text: &str| dom.find(text).unwrap_or_else(|| panic!("no {text}"));
     let (cause, follow) = (place("id=\"cause\""), place("<details id=\"follow\">"));
     assert!(place("id=\"failures\"") < cause && cause < follow && follow < place("id=\"timeline\""));
@@ -128,36 +44,6 @@ fn what_went_wrong_first_stands_on_top_and_the_rest_is_folded() {
     let folded = &dom[follow..follow + dom[follow..].find("</details>").unwrap()];
     assert!(folded.contains("2 checks that follow from it"), "{folded}");
     assert_eq!(folded.matches("<article").count(), 2);
-}
-
-/// A browser, a folder, and a page in it.
-struct Opened {
-    browser: PathBuf,
-    dir: tempfile::TempDir,
-}
-
-impl Opened {
-    /// `None`: there is no browser, and the test is skipped.
-    fn new(text: &str) -> Option<Self> {
-        let browser = browser()?;
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("report.html"), text).unwrap();
-        Some(Self { browser, dir })
-    }
-
-    /// The body at that fragment, after what `script` does to the page. In headless browsers there is no hand at the keyboard;
-    /// the script sends what a hand would cause.
-    fn body(&self, fragment: &str, script: &str) -> String {
-        let page = self.dir.path().join("report.html");
-        if !script.is_empty() {
-            let text = fs::read_to_string(&page).unwrap();
-            let with = format!("<script>{script}</script></body>");
-            fs::write(&page, text.replace("</body>", &with)).unwrap();
-        }
-        let address = format!("file://{}{fragment}", page.display());
-        let dom = open_at(&self.browser, self.dir.path(), &address, &["--window-size=1400,1200", "--dump-dom"]);
-        dom[dom.find("<body").unwrap()..].to_owned()
-    }
 }
 
 /// What the card of a host or cluster says, tags left out.
@@ -187,8 +73,8 @@ fn card(body: &str, name: &str) -> String {
 #[case::at_the_end("#t=99999999", "error for")]
 fn a_link_with_a_time_shows_the_run_at_that_moment(#[case] fragment: &str, #[case] expected: &str) {
     let (result, history) = sample::sno_failed();
-    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
-    let body = opened.body(fragment, "");
+    let Some(mut shown) = Shown::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let body = shown.body(fragment, "");
     let card = card(&body, "master-0");
     assert!(card.contains(expected), "{card}");
 }
@@ -196,8 +82,8 @@ fn a_link_with_a_time_shows_the_run_at_that_moment(#[case] fragment: &str, #[cas
 #[test]
 fn a_failed_check_leads_to_its_moment() {
     let (result, history) = sample::sno_failed();
-    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
-    let body = opened.body("#t=0", "document.querySelector('#follow .card .show').click()");
+    let Some(mut shown) = Shown::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let body = shown.body("#t=0", "document.querySelector('#follow .card .show').click()");
     assert_eq!(attribute(&body, "data-moment"), Some("3710"));
     assert!(body.contains("class=\"state k-err named\""), "the host of the check is not marked");
     let around = body.split("<ol class=\"around\">").nth(1).unwrap().split("</ol>").next().unwrap();
@@ -208,27 +94,26 @@ fn a_failed_check_leads_to_its_moment() {
 }
 
 #[rstest]
-#[case::right("ArrowRight", false, 1008)]
-#[case::a_millisecond("ArrowRight", true, 1001)]
-#[case::left("ArrowLeft", false, 992)]
-#[case::page("PageDown", false, 920)]
-#[case::home("Home", false, 0)]
-#[case::end("End", false, 4020)]
-fn keys_move_the_time(#[case] key: &str, #[case] shift: bool, #[case] expected: i64) {
+#[case::right(Key::RIGHT, false, 1008)]
+#[case::a_millisecond(Key::RIGHT, true, 1001)]
+#[case::left(Key::LEFT, false, 992)]
+#[case::page(Key::PAGE_DOWN, false, 920)]
+#[case::home(Key::HOME, false, 0)]
+#[case::end(Key::END, false, 4020)]
+fn keys_move_the_time(#[case] key: Key, #[case] shift: bool, #[case] expected: i64) {
     let (result, history) = sample::sno_failed();
-    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
-    let press = format!(
-        "document.getElementById('mr').dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', shiftKey: {shift}}}))"
-    );
-    let body = opened.body("#t=1000", &press);
-    assert_eq!(attribute(&body, "data-moment"), Some(expected.to_string().as_str()));
+    let Some(mut shown) = Shown::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    shown.open("#t=1000");
+    shown.browser.value("document.getElementById('mr').focus()");
+    shown.browser.press_with(key, shift);
+    assert_eq!(shown.text("document.body.dataset.moment"), expected.to_string());
 }
 
 #[test]
 fn a_click_in_the_drawing_and_the_next_observation_move_the_time() {
     let (result, history) = sample::sno_failed();
-    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
-    let body = opened.body(
+    let Some(mut shown) = Shown::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let body = shown.body(
         "",
         "const w = document.querySelector('.wide'), b = w.getBoundingClientRect(); \
          w.dispatchEvent(new MouseEvent('click', {clientX: b.left + b.width / 2, bubbles: true})); \
@@ -243,8 +128,8 @@ fn a_click_in_the_drawing_and_the_next_observation_move_the_time() {
 #[test]
 fn hosts_are_filtered_by_their_names() {
     let (result, history) = sample::ha();
-    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
-    let body = opened.body("#t=3000&of=master-1", "");
+    let Some(mut shown) = Shown::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let body = shown.body("#t=3000&of=master-1", "");
     let states = body.split("class=\"states\">").nth(1).unwrap().split("</div>").next().unwrap();
     assert_eq!(states.matches("<article").count(), 1, "{states}");
     let around = body.split("<ol class=\"around\">").nth(1).unwrap().split("</ol>").next().unwrap();
@@ -255,8 +140,8 @@ fn hosts_are_filtered_by_their_names() {
 fn a_large_history_opens_and_is_counted_at_any_moment() {
     let (result, history) = sample::fleet(10_000, 26);
     let text = html::render(&result, &history, &Redactor::default());
-    let Some(opened) = Opened::new(&text) else { return };
-    let body = opened.body("#t=5000", "");
+    let Some(mut shown) = Shown::new(&text) else { return };
+    let body = shown.body("#t=5000", "");
     // How long it took is in docs/measurements.md; here only that it came to its end.
     eprintln!("{} bytes, {} ms", text.len(), attribute(&body, "data-took").unwrap());
     let counts = body.split("<p class=\"counts\">").nth(1).unwrap().split("</p>").next().unwrap();
@@ -272,8 +157,8 @@ fn two_runs_stand_on_one_axis() {
         html::beside::Run { result: &a, history: &of_a, logs: &[], redactor },
         html::beside::Run { result: &b, history: &of_b, logs: &[], redactor },
     ];
-    let Some(opened) = Opened::new(&html::beside::render(runs)) else { return };
-    let body = opened.body("#t=0", "");
+    let Some(mut shown) = Shown::new(&html::beside::render(runs)) else { return };
+    let body = shown.body("#t=0", "");
     assert_eq!((attribute(&body, "data-ready"), attribute(&body, "data-moment")), (Some("1"), Some("0")));
     // Both begin to prepare their installation at the same place of the axis.
     let place = |drawing: &str| {
@@ -294,11 +179,11 @@ fn two_runs_stand_on_one_axis() {
 #[test]
 fn the_lines_around_the_cause_have_the_whole_width() {
     let (result, history) = sample::sno_failed();
-    let Some(opened) = Opened::new(&html::render(&result, &history, &Redactor::default())) else { return };
+    let Some(mut shown) = Shown::new(&html::render(&result, &history, &Redactor::default())) else { return };
     let script = "var lines = Array.from(document.querySelectorAll('#cause ol li')); \
                   document.body.dataset.told = lines.length; \
                   document.body.dataset.high = Math.max.apply(null, lines.map(l => Math.ceil(l.getBoundingClientRect().height)));";
-    let body = opened.body("", script);
+    let body = shown.body("", script);
     let number = |name: &str| attribute(&body, name).unwrap().parse::<i64>().unwrap();
     assert!(number("data-told") > 0, "there are lines to read");
     assert!(number("data-high") < 30, "a line is broken and {} pixels high", number("data-high"));

@@ -6,6 +6,7 @@ mod browser;
 mod export;
 mod hands;
 mod sample;
+mod shown;
 
 use std::fs;
 

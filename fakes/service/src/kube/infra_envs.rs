@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
+use vlab_api::labels::Selector;
 use vlab_api::types::{HostStaticNetworkConfig, InfraEnvCreateParams, Severity};
 
 use super::client::Kind;
@@ -11,7 +12,6 @@ use super::clusters::pull_secret;
 use super::conditions::{Condition, merged};
 use super::object::{INFRA_ENV_LABEL, is_deleted, name, namespace, reference, text, time};
 use super::pass::{Halt, Pass, Problem, Stop, told};
-use super::selector::Selector;
 use super::spec;
 use crate::commands::infra_envs;
 
@@ -112,7 +112,7 @@ fn sync(pass: &mut Pass<'_>, key: &str, object: &Value) -> Result<Came, Halt> {
     Ok(Came::There)
 }
 
-/// The static networks of the NMStateConfigs that the selector takes; without a selector none.
+/// The static networks of the NMStateConfigs that the selector takes. Whoever names no labels wants none, and not all.
 fn static_networks(pass: &Pass<'_>, object: &Value) -> Result<Vec<HostStaticNetworkConfig>, Problem> {
     let selector = Selector::read(&object["spec"]["nmStateConfigLabelSelector"])
         .map_err(|why| Problem::Backend(format!("invalid label selector for InfraEnv {}: {why}", name(object))))?;
@@ -120,10 +120,7 @@ fn static_networks(pass: &Pass<'_>, object: &Value) -> Result<Vec<HostStaticNetw
         return Ok(Vec::new());
     }
     let configs = pass.client.all(Kind::NMStateConfig).filter(|(_, config)| !is_deleted(config));
-    Ok(configs
-        .filter(|(_, config)| selector.selects(&config["metadata"]["labels"]))
-        .map(|(_, config)| spec::static_network(config))
-        .collect())
+    Ok(configs.filter(|(_, config)| selector.fits(config)).map(|(_, config)| spec::static_network(config)).collect())
 }
 
 fn row_status(pass: &Pass<'_>, object: &Value, id: Uuid, status: &mut Value) {

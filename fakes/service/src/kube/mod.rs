@@ -26,7 +26,6 @@ mod infra_envs;
 mod lease;
 mod object;
 mod pass;
-mod selector;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,29 +1,17 @@
 //! `vlab ui` in a real browser: the list, a run that goes on, and its report once it has ended.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 use vlab_browser::Browser;
 use vlab_run::rundir::Started;
 
 use crate::bench::{CliFixture, RUN, until};
 
-/// The page at that address, after its script has looked at least once.
-fn page(bench: &CliFixture, browser: &Path, address: &str) -> String {
-    let out = bench.path("page.html");
-    let mut child = Command::new(browser)
-        .args(vlab_setup::BROWSER_ARGS)
-        .arg(format!("--user-data-dir={}", bench.path("profile").display()))
-        // The page asks again after a second.
-        .args(["--virtual-time-budget=3000", "--window-size=1300,1000", "--dump-dom", address])
-        .stdin(Stdio::null())
-        .stdout(fs::File::create(&out).unwrap())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    until("the browser ends", RUN, || child.try_wait().unwrap().is_some());
-    fs::read_to_string(out).unwrap()
+/// The page at that address, once it is as `expression` says.
+fn page(browser: &mut Browser, address: &str, expression: &str) -> String {
+    browser.open(address);
+    browser.until(expression);
+    browser.value("document.documentElement.outerHTML").as_str().unwrap().to_owned()
 }
 
 /// A run that goes on, as its folder looks: the marker of a living process (this one), and the first half of a history.
@@ -84,10 +72,7 @@ fn a_load_is_followed() {
 
 #[test]
 fn runs_are_shown_followed_and_reported() {
-    let Some(browser) = vlab_setup::browser() else {
-        vlab_skip::skip!("no Chromium found (apt-get install chromium, or name one in VLAB_CHROMIUM)");
-        return;
-    };
+    let Some(mut browser) = Browser::start() else { return };
     let bench = CliFixture::new();
     bench.vlab(&["scenario", "sno"]).ends_with(0);
     let (folder, history) = begin_again(&bench);
@@ -96,11 +81,11 @@ fn runs_are_shown_followed_and_reported() {
     until("the address", RUN, || address().ends_with("/\n"));
     let address = address().trim_end().to_owned();
 
-    let list = page(&bench, &browser, &address);
+    let list = page(&mut browser, &address, "document.body.dataset.ready === '1'");
     assert!(list.contains("data-ready=\"1\"") && list.contains("1 running") && list.contains(">passed<"), "{list}");
 
     let running = format!("{address}runs/99990101000000-sno-1/");
-    let live = page(&bench, &browser, &running);
+    let live = page(&mut browser, &running, "Number(document.body.dataset.looks) > 0");
     assert!(live.contains("data-looks=\""), "the script asked: {live}");
     for part in ["id=\"standing\"", "id=\"timeline\"", "What happened last", "node-0"] {
         assert!(live.contains(part), "{part}: {live}");
@@ -112,7 +97,7 @@ fn runs_are_shown_followed_and_reported() {
     for file in ["report.html", "result.json"] {
         fs::copy(done.join(file), folder.join(file)).unwrap();
     }
-    let report = page(&bench, &browser, &running);
+    let report = page(&mut browser, &running, "document.body.dataset.ready === '1'");
     assert!(report.contains("id=\"checks\"") && !report.contains("data-looks"), "{report}");
 
     ui.signal("TERM");

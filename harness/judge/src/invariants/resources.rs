@@ -44,21 +44,6 @@ pub(super) const REST: Invariant = Invariant {
     needs: "changes of resources on a hub",
 };
 
-pub(super) const HIDDEN: Invariant = Invariant {
-    id: "secrets-hidden",
-    number: "I34",
-    title: "no pull secret, password, kubeconfig or private key stands in a status, condition, label or annotation of a resource",
-    needs: "changes of resources on a hub",
-};
-
-pub(super) const FROZEN: Invariant = Invariant {
-    id: "spec-frozen",
-    number: "I35",
-    title: "what of a spec is frozen stays as it is: nearly all of an installation's once it is under way, an image's cluster and \
-            architecture, a classification's label",
-    needs: "changes of resources on a hub",
-};
-
 /// Service time after which controllers have taken notice of a change of a row.
 const SETTLED: Duration = Duration::from_secs(30);
 

@@ -5,9 +5,24 @@ use std::collections::HashMap;
 use vlab_history::Timeline;
 use vlab_model::history::{ResourceState, What};
 
-use super::InvariantResult;
 use super::found::Found;
-use super::resources::{FROZEN, HIDDEN, NO_HUB, called};
+use super::resources::{NO_HUB, called};
+use super::{Invariant, InvariantResult};
+
+pub(super) const HIDDEN: Invariant = Invariant {
+    id: "secrets-hidden",
+    number: "I34",
+    title: "no pull secret, password, kubeconfig or private key stands in a status, condition, label or annotation of a resource",
+    needs: "changes of resources on a hub",
+};
+
+pub(super) const FROZEN: Invariant = Invariant {
+    id: "spec-frozen",
+    number: "I35",
+    title: "what of a spec is frozen stays as it is: nearly all of an installation's once it is under way, an image's cluster and \
+            architecture, a classification's label",
+    needs: "changes of resources on a hub",
+};
 
 /// Judges [`HIDDEN`].
 pub(super) fn secrets_hidden(timeline: &Timeline<'_>) -> InvariantResult {
