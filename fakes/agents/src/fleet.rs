@@ -15,6 +15,7 @@ use crate::hands::{Observed, Ran, Work};
 use crate::host::{Agent, Host};
 use crate::network::Reachability;
 use crate::plan::{ClusterPlan, DnsView, FleetConfig, HostPlan};
+use crate::steps::{self, Effect, STEPS, StepAnswer};
 use crate::world::{Who, World};
 
 /// Who uses a connection.
@@ -138,6 +139,29 @@ impl Fleet {
     /// inside clusters.
     pub fn take_observations(&mut self) -> Vec<(Timestamp, What)> {
         std::mem::take(&mut self.world.seen)
+    }
+
+    // --- hosts that somebody else plays ----------------------------------------------------------------------------
+
+    /// All machines are on, and stay as they are: whoever asks for them answers for them, too, with [`Fleet::answer`].
+    pub fn stand_by(&mut self) {
+        for position in 0..self.hosts.len() {
+            self.world.network.set_up(position, true);
+        }
+    }
+
+    /// What the host at that position answers to a step. `None`: no agent knows it, or it is something to do and not only to
+    /// answer, such as an installation.
+    pub fn answer(
+        &mut self,
+        now: Timestamp,
+        position: usize,
+        step_type: &str,
+        args: Vec<String>,
+    ) -> Option<StepAnswer> {
+        let kind = steps::find(step_type).filter(|kind| STEPS[*kind].effect == Effect::None)?;
+        let host = self.hosts.get(position)?;
+        Some(host.answer_at_once(now, &mut self.world, kind, args))
     }
 
     // --- real hands ------------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 //! The one task that owns the core and the store.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response};
 use vlab_api::types::ErrorBody;
@@ -168,6 +170,9 @@ enum Unfinished {
     Lost(String),
 }
 
+/// When a host asked last is stored so long after it asked, at the latest. Polls are by far the most frequent requests, and mostly change
+/// nothing else: one statement stores the moments of hundreds.
+const HEARTBEATS_EVERY: Duration = Duration::from_millis(50);
 /// After a monitor run that could not be finished, the next one waits this long.
 const MONITOR_RETRY: Duration = Duration::from_secs(1);
 
@@ -197,6 +202,46 @@ pub(crate) struct Engine<L: Logic, S> {
     /// They have their lease.
     leads: bool,
     door_not_before: Timestamp,
+    heartbeats: Heartbeats,
+}
+
+/// Polls that were answered and whose moments are still to be stored.
+#[derive(Default)]
+struct Heartbeats {
+    /// By infra-env and host.
+    of_hosts: BTreeMap<(Uuid, Uuid), (Timestamp, Option<i64>)>,
+    /// When they are to be stored.
+    due: Option<Instant>,
+    /// Requests that they are of.
+    requests: usize,
+}
+
+impl Heartbeats {
+    /// Takes in what is to be written, if nothing but heartbeats is.
+    fn take(&mut self, requests: usize, writes: &[Write]) -> bool {
+        if !writes.iter().all(|write| matches!(write, Write::Heartbeat { .. })) {
+            return false;
+        }
+        for write in writes {
+            if let Write::Heartbeat { infra_env_id, host_id, checked_in_at, timestamp } = write {
+                let known = self.of_hosts.entry((*infra_env_id, *host_id)).or_default();
+                *known = (*checked_in_at, timestamp.or(known.1));
+            }
+        }
+        self.due.get_or_insert_with(|| Instant::now() + HEARTBEATS_EVERY);
+        self.requests += requests;
+        true
+    }
+
+    /// What they are as writes, older than all that is decided now.
+    fn writes(&self) -> impl Iterator<Item = Write> + '_ {
+        self.of_hosts.iter().map(|((infra_env_id, host_id), (checked_in_at, timestamp))| Write::Heartbeat {
+            infra_env_id: *infra_env_id,
+            host_id: *host_id,
+            checked_in_at: *checked_in_at,
+            timestamp: *timestamp,
+        })
+    }
 }
 
 impl<L: Logic, S: Store> Engine<L, S> {
@@ -226,6 +271,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
             doors: 0,
             leads: false,
             door_not_before: not_before,
+            heartbeats: Heartbeats::default(),
         }
     }
 
@@ -238,13 +284,17 @@ impl<L: Logic, S: Store> Engine<L, S> {
             let door_due = self.core.door_due().filter(|_| self.leads).map(|at| at.max(self.door_not_before));
             let next = [due, door_due].into_iter().flatten().min();
             let pause = next.map(|at| at.since(self.now()));
+            let stored = self.heartbeats.due.map(|at| at.saturating_duration_since(Instant::now()));
             tokio::select! {
                 count = self.queue.recv_many(&mut waiting, self.limits.batch.max(1)) => {
                     if count == 0 {
-                        return Ok(());
+                        return self.store_heartbeats().await;
                     }
                 }
-                () = sleep(pause) => {}
+                () = sleep([pause, stored].into_iter().flatten().min()) => {}
+            }
+            if self.heartbeats.due.is_some_and(|at| at <= Instant::now()) {
+                self.store_heartbeats().await?;
             }
             if due.is_some_and(|at| at <= self.now()) {
                 self.monitors().await?;
@@ -440,12 +490,35 @@ impl<L: Logic, S: Store> Engine<L, S> {
         }
     }
 
+    /// Stores when hosts asked last, where nothing else has brought that along.
+    async fn store_heartbeats(&mut self) -> Result<(), StoreError> {
+        match self.commit_all(0, Vec::new()).await {
+            Ok(()) => Ok(()),
+            Err(StoreError::Rejected(reason)) => {
+                self.heartbeats = Heartbeats::default();
+                tracing::error!(%reason, "when hosts asked last could not be stored");
+                Ok(())
+            }
+            Err(lost) => {
+                self.core.rollback();
+                self.recover(lost.to_string()).await
+            }
+        }
+    }
+
     /// Stores what the core decided, and tells it and its controllers so.
     async fn commit(&mut self, requests: usize, writes: Vec<Write>) -> Result<(), StoreError> {
-        if writes.is_empty() {
+        // Controllers are told what was stored, and want to know it at once.
+        if writes.is_empty() || !self.core.has_door() && self.heartbeats.take(requests, &writes) {
             self.core.confirm();
             return Ok(());
         }
+        self.commit_all(requests, writes).await
+    }
+
+    async fn commit_all(&mut self, requests: usize, writes: Vec<Write>) -> Result<(), StoreError> {
+        let requests = requests + self.heartbeats.requests;
+        let writes: Vec<Write> = self.heartbeats.writes().chain(writes).collect();
         let count = writes.len();
         let for_door = if self.core.has_door() { writes.clone() } else { Vec::new() };
         let events: Vec<_> = if tracing::enabled!(tracing::Level::INFO) {
@@ -461,6 +534,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
         };
         let start = Instant::now();
         self.store.commit(writes).await?;
+        self.heartbeats = Heartbeats::default();
         self.core.confirm();
         if !for_door.is_empty() {
             let now = self.now();
@@ -522,6 +596,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
             }
         };
         self.core = L::new(self.config.clone(), snapshot);
+        self.heartbeats = Heartbeats::default();
         self.doors += 1;
         self.metrics.store_back();
         tracing::info!(away = ?since.elapsed(), "the database is back");
@@ -542,4 +617,30 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .cloned()
         .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
         .unwrap_or_else(|| "no message".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beat(host: u128, seconds: i64, timestamp: Option<i64>) -> Write {
+        let (infra_env_id, host_id) = (Uuid::nil(), Uuid::from_u128(host));
+        Write::Heartbeat { infra_env_id, host_id, checked_in_at: Timestamp::from_secs(seconds), timestamp }
+    }
+
+    #[test]
+    fn of_each_host_the_last_poll_counts_and_the_last_clock_that_it_told() {
+        let mut beats = Heartbeats::default();
+        assert!(beats.take(2, &[beat(1, 10, Some(7)), beat(2, 11, None)]));
+        assert!(beats.take(1, &[beat(1, 12, None)]));
+        assert_eq!(beats.writes().collect::<Vec<_>>(), [beat(1, 12, Some(7)), beat(2, 11, None)]);
+        assert!(beats.due.is_some() && beats.requests == 3);
+    }
+
+    #[test]
+    fn what_changes_more_is_stored_before_it_is_answered() {
+        let mut beats = Heartbeats::default();
+        assert!(!beats.take(2, &[beat(1, 10, None), Write::DeleteCluster(Uuid::nil())]));
+        assert!(beats.due.is_none() && beats.writes().next().is_none());
+    }
 }

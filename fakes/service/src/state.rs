@@ -105,6 +105,9 @@ pub(crate) struct ServiceState {
     by_cluster: BTreeMap<Uuid, BTreeMap<u64, HostKey>>,
     events_by_cluster: BTreeMap<Uuid, Vec<u64>>,
     events_by_infra_env: BTreeMap<Uuid, Vec<u64>>,
+    events_by_host: BTreeMap<Uuid, Vec<u64>>,
+    /// The infra-envs that know a host: one that has changed its discovery image is known to two.
+    envs_of_host: BTreeMap<Uuid, BTreeSet<Uuid>>,
     next_ordinal: u64,
     // The open transaction.
     undo: Vec<Undo>,
@@ -154,6 +157,8 @@ impl ServiceState {
             by_cluster: BTreeMap::new(),
             events_by_cluster: BTreeMap::new(),
             events_by_infra_env: BTreeMap::new(),
+            events_by_host: BTreeMap::new(),
+            envs_of_host: BTreeMap::new(),
             next_ordinal: 0,
             undo: Vec::new(),
             touched: Vec::new(),
@@ -239,7 +244,8 @@ impl ServiceState {
 
     /// A host by its id alone, wherever it is.
     pub(crate) fn find_host(&self, id: Uuid) -> Option<&Arc<HostRow>> {
-        self.hosts.values().find(|r| r.host().id == id)
+        let infra_env = self.envs_of_host.get(&id)?.first()?;
+        self.hosts.get(&(*infra_env, id))
     }
 
     pub(crate) fn all_hosts(&self) -> impl Iterator<Item = &Arc<HostRow>> {
@@ -258,6 +264,11 @@ impl ServiceState {
     /// The same of an infra-env.
     pub(crate) fn events_of_infra_env(&self, id: Uuid) -> &[u64] {
         self.events_by_infra_env.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// The same of a host, in whatever infra-env.
+    pub(crate) fn events_of_host(&self, id: Uuid) -> &[u64] {
+        self.events_by_host.get(&id).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn file(&self, key: &str) -> Option<&Arc<[u8]>> {
@@ -368,9 +379,13 @@ impl ServiceState {
             Some(row) => {
                 self.host_agenda.schedule(key, self.clock);
                 self.hosts.insert(key, row);
+                self.envs_of_host.entry(key.1).or_default().insert(key.0);
             }
             None => {
                 self.hosts.remove(&key);
+                if let Some(infra_envs) = self.envs_of_host.get_mut(&key.1) {
+                    infra_envs.remove(&key.0);
+                }
                 self.host_agenda.forget(key);
             }
         }
@@ -382,6 +397,9 @@ impl ServiceState {
         }
         if let Some(infra_env) = row.event.infra_env_id {
             self.events_by_infra_env.entry(infra_env).or_default().push(row.seq);
+        }
+        if let Some(host) = row.event.host_id {
+            self.events_by_host.entry(host).or_default().push(row.seq);
         }
         self.events.push(row);
     }
@@ -712,6 +730,7 @@ impl ServiceState {
                     if let Some(row) = self.events.pop() {
                         forget_last(&mut self.events_by_cluster, row.event.cluster_id);
                         forget_last(&mut self.events_by_infra_env, row.event.infra_env_id);
+                        forget_last(&mut self.events_by_host, row.event.host_id);
                     }
                 }
                 Undo::File(key, Some(bytes)) => {

@@ -10,11 +10,11 @@ use vlab_judge::result::{Verdict, exit};
 use vlab_load::compare::{compare, table};
 use vlab_load::generate::{Options, Tell, generate};
 use vlab_load::preflight::{Machine, refusals};
-use vlab_load::result::{LoadResult, merge};
+use vlab_load::result::{LoadResult, Second, merge};
 use vlab_load::schedule::Part;
 use vlab_load::{growth, html, installs, manifest, metrics, otlp, stub};
 use vlab_run::loads::LoadFolder;
-use vlab_scenario::{LoadMode, LoadPlan, SourceFile, load_plan, plan_schema_text};
+use vlab_scenario::{LoadMode, LoadPlan, PlannedClusters, SourceFile, load_plan, plan_schema_text};
 
 use crate::args::runs_folder;
 use crate::error::{CliError, ExitResult, OrExit as _};
@@ -22,6 +22,8 @@ use crate::tools::{catalogue, print, tell};
 
 /// Parts that this program starts begin so long after it, when all of them are ready.
 const UNTIL_ALL_ARE_THERE: Duration = Duration::from_secs(3);
+/// On the safe side: how long it takes to make clusters that nobody installs, for each.
+const CLUSTER_IS_MADE: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -54,6 +56,9 @@ struct RunArgs {
     /// Note processor time and memory of the process with this id: the service's, if it is on this computer.
     #[arg(long, value_name = "PID")]
     watch: Option<u32>,
+    /// Note what PostgreSQL says about the database of the service: its connection string or URL.
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
     /// Write the result into this file; `-`: to stdout. By default `load-<plan>.json`.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -158,10 +163,13 @@ pub(crate) async fn load(args: LoadArgs) -> ExitResult {
             LoadVerb::Validate { plans } => {
                 for name in &plans {
                     let (plan, _) = read(name)?;
-                    let installs: u32 = plan.clusters.iter().map(|clusters| clusters.count).sum();
-                    let installs = if installs > 0 { format!("{installs} installations, ") } else { String::new() };
+                    let installs = plan.mode == LoadMode::Installs;
+                    let of = |kind: &PlannedClusters| if installs { 1 } else { kind.scenario.clusters.len() as u32 };
+                    let clusters: u32 = plan.clusters.iter().map(|kind| kind.count * of(kind)).sum();
+                    let what = if installs { "installations" } else { "clusters" };
+                    let clusters = if clusters > 0 { format!("{clusters} {what}, ") } else { String::new() };
                     let (hosts, takes) = (plan.hosts, plan.takes().as_secs_f64());
-                    print(&format!("{}: valid; {installs}{hosts} hosts, {takes} s\n", plan.name));
+                    print(&format!("{}: valid; {clusters}{hosts} hosts, {takes} s\n", plan.name));
                 }
                 Ok(exit::PASSED)
             }
@@ -177,7 +185,7 @@ fn read(name: &str) -> Result<(LoadPlan, SourceFile), CliError> {
     let catalogue = catalogue()?;
     let source = catalogue.find_plan(name).map_err(CliError::rendered)?;
     let plan = load_plan(&source, &catalogue).map_err(CliError::rendered)?;
-    if plan.mode == LoadMode::Installs {
+    if !plan.clusters.is_empty() {
         // Where the service is makes no difference to what a scenario needs of it.
         installs::check(&plan, &catalogue, "http://127.0.0.1:8090").or_usage()?;
     }
@@ -232,8 +240,8 @@ fn stopped() -> CancellationToken {
 
 async fn carry_out(args: RunArgs) -> ExitResult {
     let (plan, _) = read(&args.plan)?;
-    if args.stub && plan.mode == LoadMode::Installs {
-        return Err(CliError::usage("a stub only answers, and installs nothing: give the `--url` of a service"));
+    if args.stub && !plan.clusters.is_empty() {
+        return Err(CliError::usage("a stub only answers, and has no clusters: give the `--url` of a service"));
     }
     if plan.thresholds.memory_growth_percent.is_some() && args.watch.is_none() && args.partition.is_none() && !args.stub
     {
@@ -294,7 +302,8 @@ async fn carry_out(args: RunArgs) -> ExitResult {
         let shown = folder.clone();
         // What cannot be shown is not worth ending a load for.
         let so_far: Option<Tell> = shown.map(|folder| -> Tell { Box::new(move |text| drop(folder.now(text))) });
-        let options = Options { url, part, start_at, watch: args.watch, stop, live, so_far, metrics };
+        let options =
+            Options { url, part, start_at, watch: args.watch, database: args.database, stop, live, so_far, metrics };
         generate(&plan, &catalogue()?, options).await.or_inconclusive()
     };
     let result = result.inspect_err(|_| {
@@ -343,7 +352,10 @@ struct Files {
 /// Starts the parts as processes of their own, and puts their results together.
 async fn spread(args: &RunArgs, plan: &LoadPlan, url: &str, stop: &CancellationToken) -> Result<LoadResult, CliError> {
     let program = std::env::current_exe().or_inconclusive()?;
-    let begin = SystemTime::now() + UNTIL_ALL_ARE_THERE;
+    // Those that nobody installs are made before.
+    let clusters: u32 = plan.clusters.iter().map(|clusters| clusters.count).sum();
+    let made = if plan.mode == LoadMode::Installs { Duration::ZERO } else { CLUSTER_IS_MADE * clusters / args.workers };
+    let begin = SystemTime::now() + UNTIL_ALL_ARE_THERE + made;
     let begin = begin.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let mut children = Vec::new();
     for index in 1..=args.workers {
@@ -353,6 +365,9 @@ async fn spread(args: &RunArgs, plan: &LoadPlan, url: &str, stop: &CancellationT
         command.arg("--start-at").arg(args.start_at.unwrap_or(begin).to_string());
         if let (Some(pid), 1) = (args.watch, index) {
             command.arg("--watch").arg(pid.to_string());
+        }
+        if let (Some(url), 1) = (&args.database, index) {
+            command.arg("--database").arg(url);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         children.push(command.spawn().or_inconclusive()?);
@@ -424,6 +439,31 @@ fn written(result: &LoadResult, files: &Files) -> ExitResult {
     Ok(comes_to(result).2)
 }
 
+/// A figure of a second, if it was noted.
+type OfSecond = fn(&Second) -> Option<u64>;
+
+/// What generator and service needed, by the watch over their processes; nothing when nobody watched.
+fn costs(result: &LoadResult) -> String {
+    let answered = result.total().answered.max(1) as f64;
+    let cpu = |of: OfSecond| result.seconds.iter().filter_map(of).sum::<u64>() as f64;
+    let most = |of: OfSecond| result.seconds.iter().filter_map(of).max();
+    let who: [(&str, OfSecond, OfSecond); 2] = [
+        ("generator", |s| Some(s.generator_cpu_ms), |s| Some(s.generator_kib)),
+        ("service", |s| s.service_cpu_ms, |s| s.service_kib),
+    ];
+    let mut text = String::new();
+    for (name, of_cpu, of_memory) in who {
+        if let Some(kib) = most(of_memory).filter(|kib| *kib > 0) {
+            let each = cpu(of_cpu) * 1000.0 / answered;
+            text.push_str(&format!(
+                "  {name}: {each:.1} ms of processor time for 1,000 answers, {} MiB at most\n",
+                kib / 1024
+            ));
+        }
+    }
+    text
+}
+
 fn summary(result: &LoadResult) -> String {
     let total = result.total();
     let mut text = format!(
@@ -465,6 +505,21 @@ fn summary(result: &LoadResult) -> String {
         for (words, count) in &counted.said {
             text.push_str(&format!("  refused: {operation}: {words}: {count}\n"));
         }
+    }
+    text.push_str(&costs(result));
+    if let Some(most) = result.most_of_database() {
+        text.push_str(&format!(
+            "  the database at most: {} connections, {} active, {} waiting for a lock; {} transactions a second\n",
+            most.connections, most.active, most.waiting, most.transactions
+        ));
+    }
+    if let Some(first) = result.statements.first() {
+        let each = first.took_ms / first.calls.max(1) as f64;
+        let text_of = &first.text;
+        text.push_str(&format!(
+            "  it spent most time on: {text_of} ({:.0} ms in {} calls, {each:.2} ms each)\n",
+            first.took_ms, first.calls
+        ));
     }
     let memory = growth::of(result);
     for (who, growth) in [("generator", memory.generator), ("service", memory.service)] {

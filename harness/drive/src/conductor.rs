@@ -367,6 +367,18 @@ impl Conductor {
         self.settle(now);
     }
 
+    /// Clusters and infra-envs exist, and with them the plans of all hosts that do not come later.
+    pub fn is_set_up(&self) -> bool {
+        let scenario = &self.config.scenario;
+        let pool = usize::from(scenario.hosts.iter().any(|host| host.cluster.is_none()));
+        self.infra_envs.len() >= scenario.clusters.len() + pool
+    }
+
+    /// The hosts without their user.
+    pub fn into_fleet(self) -> Fleet {
+        self.fleet
+    }
+
     /// Requests to send; the user's connections come first.
     pub fn take_sends(&mut self) -> Vec<Send> {
         let mut sends = self.user.take_sends();

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use vlab_agents::HardwareProfile;
 use vlab_agents::profile;
 use vlab_api::http::{Method, Request};
@@ -19,14 +20,15 @@ use vlab_api::types::{InfraEnvCreateParams, Steps};
 use vlab_client::{Client, Endpoint, EndpointError, HttpConnection};
 use vlab_scenario::{Catalogue, LoadMode, LoadPlan};
 
-use crate::hosts::{LoadHost, Population};
+use crate::database::{DatabaseError, DatabaseSecond, Watched};
+use crate::hosts::{LoadHost, Population, alike};
 use crate::installs;
 use crate::lines::{BUDGET, Done, Job, Line, Meter, line};
 use crate::metrics::{Fleet, page};
 use crate::record::{Came, Record};
 use crate::result::{Installs, LoadResult, Target, VERSION, seconds};
-use crate::schedule::{HostAction, Part, actions};
-use crate::usage;
+use crate::schedule::{HostAction, Part, actions, seats};
+use crate::{standing, usage};
 
 /// From its registration a host waits so long before it asks first.
 const FIRST_POLL: Duration = Duration::from_secs(1);
@@ -34,8 +36,8 @@ const FIRST_POLL: Duration = Duration::from_secs(1);
 const SCRAPE: Duration = Duration::from_secs(5);
 /// And when the run was interrupted.
 const INTERRUPTED_SCRAPE: Duration = Duration::from_secs(1);
-/// So many requests may wait on the connection of a host.
-const WAITING_OF_HOST: usize = 4;
+/// So many requests may wait on the connection of a host: a poll, and answers to all that it was asked.
+const WAITING_OF_HOST: usize = 16;
 /// And on a shared one.
 const WAITING_OF_POOL: usize = 4096;
 /// A pull secret of the right form.
@@ -58,6 +60,8 @@ pub struct Options {
     pub start_at: Option<SystemTime>,
     /// Process of the service, whose processor time and memory are noted.
     pub watch: Option<u32>,
+    /// PostgreSQL of the service, whose own figures are noted: a connection string or URL.
+    pub database: Option<String>,
     /// Ends it early; what was seen until then is the result.
     pub stop: CancellationToken,
     /// Is told a line each second.
@@ -66,6 +70,12 @@ pub struct Options {
     pub so_far: Option<Tell>,
     /// Gets a page of figures for Prometheus each second ([`crate::metrics::serve`]).
     pub metrics: Option<watch::Sender<String>>,
+}
+
+/// How a plan is carried out, and what the database says meanwhile.
+pub(crate) struct Setting<'a> {
+    pub(crate) options: &'a Options,
+    database: Option<watch::Receiver<Option<DatabaseSecond>>>,
 }
 
 /// Why a plan cannot be carried out.
@@ -82,6 +92,16 @@ pub enum LoadError {
         /// What it said.
         failure: Failure,
     },
+    /// The service did not make a cluster.
+    #[error("the service at {url} did not make the clusters of the scenario {scenario}: {why}")]
+    Cluster {
+        /// URL of the service.
+        url: String,
+        /// Name of the scenario.
+        scenario: String,
+        /// What was said.
+        why: String,
+    },
     /// A scenario cannot be played as a load.
     #[error("the scenario {name} cannot be played as a load: {why}")]
     Scenario {
@@ -91,8 +111,11 @@ pub enum LoadError {
         why: String,
     },
     /// What only answers has no clusters.
-    #[error("a stub only answers, and installs nothing: give the `--url` of a service")]
-    StubInstallsNothing,
+    #[error("a stub only answers, and has no clusters: give the `--url` of a service")]
+    StubHasNoClusters,
+    /// The database does not tell its figures.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     /// A hardware profile cannot be read.
     #[error("the hardware profile {0} is not built into this program")]
     Profile(String),
@@ -137,17 +160,27 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
     // A service that says nothing must not keep whoever wants to end this.
     let before = options.stop.run_until_cancelled(scrape(&endpoint)).await.flatten();
     let target = target_of(before.as_deref());
+    if !plan.clusters.is_empty() && target == Target::Stub {
+        return Err(LoadError::StubHasNoClusters);
+    }
     let work = if plan.mode == LoadMode::Installs {
-        if target == Target::Stub {
-            return Err(LoadError::StubInstallsNothing);
-        }
         Work::Installs(installs::ready(plan, catalogue, &options.url)?)
     } else {
-        match options.stop.run_until_cancelled(populate(plan, &endpoint, &options.url)).await {
+        let populated = populate(plan, options.part, catalogue, (&endpoint, &options.url));
+        match options.stop.run_until_cancelled(populated).await {
             Some(population) => Work::Hosts(population?),
             None => Work::Nothing,
         }
     };
+    let database = match &options.database {
+        Some(url) => Some(Arc::new(Watched::begin(url).await?)),
+        None => None,
+    };
+    let (tell_database, database_now) = watch::channel(None);
+    let looking = database
+        .clone()
+        .map(|database| AbortOnDropHandle::new(tokio::spawn(async move { database.go_on(tell_database).await })));
+    let setting = Setting { options: &options, database: looking.as_ref().map(|_| database_now) };
     if let Some(at) = options.start_at
         && let Ok(wait) = at.duration_since(SystemTime::now())
     {
@@ -158,13 +191,20 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
     }
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
     let carried = match work {
-        Work::Installs(ready) => installs::carry_out(plan, ready, endpoint.clone(), &options).await,
-        Work::Hosts(population) => carry_out(plan, population, endpoint.clone(), (&options, clock)).await,
+        Work::Installs(ready) => installs::carry_out(plan, ready, endpoint.clone(), &setting).await,
+        Work::Hosts(population) => carry_out(plan, population, endpoint.clone(), (&setting, clock)).await,
         Work::Nothing => Carried { cut_short: "it was interrupted before it began".to_owned(), ..Carried::default() },
     };
     // Who ends this waits only a moment for the service's figures.
     let patience = if options.stop.is_cancelled() { INTERRUPTED_SCRAPE } else { SCRAPE };
     let after = tokio::time::timeout(patience, scrape(&endpoint)).await.ok().flatten();
+    drop(looking);
+    let statements = match &database {
+        Some(database) => {
+            tokio::time::timeout(patience, database.end()).await.unwrap_or_else(|_| Err("no answer".to_owned()))
+        }
+        None => Ok(Vec::new()),
+    };
     let (counted, late, seconds_of) = carried.record.finish();
     let line = |(phase, operation, counted): (usize, &str, _)| crate::result::Line {
         phase,
@@ -186,6 +226,8 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
         lines: counted.into_iter().map(line).collect(),
         late: late.into(),
         seconds: seconds_of,
+        without_statements: statements.as_ref().err().cloned().unwrap_or_default(),
+        statements: statements.unwrap_or_default(),
         connections_opened: carried.opened,
         steps_left: carried.steps_left,
         installs: carried.installs,
@@ -221,10 +263,11 @@ async fn carry_out(
     plan: &LoadPlan,
     population: Population,
     endpoint: Endpoint,
-    (options, clock): (&Options, i64),
+    (setting, clock): (&Setting<'_>, i64),
 ) -> Carried {
     let (replies, mut received) = mpsc::channel(65_536);
-    let due = actions(plan, options.part).into_iter().map(|e| Reverse((e.at, e.host, What::Act(e.action)))).collect();
+    let due =
+        actions(plan, setting.options.part).into_iter().map(|e| Reverse((e.at, e.host, What::Act(e.action)))).collect();
     let start = Instant::now();
     let mut generator = Generator {
         plan,
@@ -241,7 +284,7 @@ async fn carry_out(
         in_flight: 0,
         steps_left: BTreeMap::new(),
     };
-    let cut_short = generator.go_on(options, &mut received).await;
+    let cut_short = generator.go_on(setting, &mut received).await;
     let took = generator.start.elapsed();
     generator.finish(&mut received, !cut_short.is_empty()).await;
     let Generator { record, meter, steps_left, .. } = generator;
@@ -261,9 +304,10 @@ pub(crate) fn look(
     record: &mut Record,
     (plan, now): (&LoadPlan, Duration),
     (who, fleet): (&str, Fleet<'_>),
-    options: &Options,
+    setting: &Setting<'_>,
     before: Uses,
 ) -> Uses {
+    let options = setting.options;
     let uses = (usage::of(std::process::id()), options.watch.and_then(usage::of));
     let cpu = |a: Option<usage::Usage>, b: Option<usage::Usage>| {
         let used = b?.cpu.saturating_sub(a?.cpu);
@@ -274,6 +318,7 @@ pub(crate) fn look(
         second.generator_kib = uses.0.map_or(0, |u| u.resident_kib);
         second.service_cpu_ms = cpu(before.1, uses.1);
         second.service_kib = uses.1.map(|u| u.resident_kib);
+        second.database = setting.database.as_ref().and_then(|now| *now.borrow());
     });
     if let Some(tell) = &options.live
         && let Some((second, p50, p99)) = record.last_second(now)
@@ -309,14 +354,20 @@ pub(crate) fn gives_up(record: &Record, plan: &LoadPlan, now: Duration) -> Optio
     })
 }
 
-async fn populate(plan: &LoadPlan, endpoint: &Endpoint, url: &str) -> Result<Population, LoadError> {
+async fn populate(
+    plan: &LoadPlan,
+    part: Part,
+    catalogue: &Catalogue,
+    (endpoint, url): (&Endpoint, &str),
+) -> Result<Population, LoadError> {
     let read = |name: &String| -> Result<Arc<HardwareProfile>, LoadError> {
         profile::builtin(name).ok().flatten().ok_or_else(|| LoadError::Profile(name.clone()))
     };
-    let profiles = plan.profiles.iter().map(read).collect::<Result<_, _>>()?;
+    let profiles: Vec<_> = plan.profiles.iter().map(read).collect::<Result<_, _>>()?;
     let client = Client::new(endpoint.clone(), BUDGET);
     let mut infra_envs = Vec::new();
-    for n in 0..plan.infra_envs {
+    let wanted = if plan.unbound > 0 { plan.infra_envs } else { 0 };
+    for n in 0..wanted {
         let params = InfraEnvCreateParams {
             name: format!("{}-{}-{n}", plan.name, plan.seed),
             pull_secret: PULL_SECRET.to_owned(),
@@ -326,7 +377,20 @@ async fn populate(plan: &LoadPlan, endpoint: &Endpoint, url: &str) -> Result<Pop
         let made = made.map_err(|failure| LoadError::InfraEnv { url: url.to_owned(), failure })?;
         infra_envs.push(made.id);
     }
-    Ok(Population { seed: plan.seed, infra_envs, profiles, reply_cache: plan.reply_cache })
+    let fleets = standing::settle(plan, part, catalogue, (endpoint, url)).await?;
+    let (seats, reply_cache) = (seats(plan), plan.reply_cache);
+    let alike = alike(plan.seed, &profiles);
+    Ok(Population {
+        seed: plan.seed,
+        infra_envs,
+        profiles,
+        reply_cache,
+        agent: String::new(),
+        unbound: plan.unbound,
+        alike,
+        seats,
+        fleets,
+    })
 }
 
 impl Generator<'_> {
@@ -335,7 +399,8 @@ impl Generator<'_> {
     }
 
     /// Goes on until the plan is over; why it ended before that.
-    async fn go_on(&mut self, options: &Options, received: &mut mpsc::Receiver<Done<Of>>) -> String {
+    async fn go_on(&mut self, setting: &Setting<'_>, received: &mut mpsc::Receiver<Done<Of>>) -> String {
+        let options = setting.options;
         let over = self.plan.takes();
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -369,7 +434,7 @@ impl Generator<'_> {
                     let polling = self.hosts.values().filter(|host| host.polls).count();
                     let fleet = [("polling", polling as u64), ("not polling", (self.hosts.len() - polling) as u64)];
                     let who = format!("{polling} hosts");
-                    before = look(&mut self.record, (self.plan, now), (&who, &fleet), options, before);
+                    before = look(&mut self.record, (self.plan, now), (&who, &fleet), setting, before);
                     if let Some(why) = gives_up(&self.record, self.plan, now) {
                         return why;
                     }
@@ -442,12 +507,20 @@ impl Generator<'_> {
         entry.waiting = entry.waiting.saturating_sub(1);
         let Ok(response) = result else { return };
         match (operation, response.status) {
-            (REGISTER, 201) => entry.polls = true,
+            (REGISTER, 201) => {
+                entry.polls = true;
+                self.population.registered(&response);
+            }
             (POLL, 404) => entry.polls = false,
             (POLL, 200) => {
                 let steps = response.body.read::<Steps>().ok().and_then(|steps| steps.instructions).unwrap_or_default();
                 let answers = self.population.answers((host, entry), at, steps, &mut self.steps_left);
-                for request in answers {
+                if answers.agent_is_new {
+                    // A new agent begins like the first one.
+                    let request = self.population.register(host);
+                    self.send(at, host, epoch, REGISTER, request);
+                }
+                for request in answers.requests {
                     self.send(at, host, epoch, ANSWER, request);
                 }
             }

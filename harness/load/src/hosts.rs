@@ -6,18 +6,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
-use vlab_agents::HardwareProfile;
 use vlab_agents::profile::HostAddresses;
-use vlab_api::http::Request;
+use vlab_agents::steps::{self, StepAnswer};
+use vlab_agents::{Fleet, FleetConfig, HardwareProfile, HostPlan};
+use vlab_api::Timestamp;
+use vlab_api::http::{Request, Response};
 use vlab_api::ops;
-use vlab_api::types::{HostCreateParams, Step, StepReply};
+use vlab_api::types::{HostCreateParams, Step, StepReply, UpgradeAgentRequest, UpgradeAgentResponse};
+use vlab_model::settings::HostTiming;
 use vlab_scenario::ReplyCache;
 
+use crate::schedule::Seat;
+
+/// The step that all hosts are asked.
+const INVENTORY: &str = "inventory";
+/// The step by which a service replaces agents that are not the one it wants.
+const UPGRADE: &str = "upgrade-agent";
 /// An agent answers the same again after so long at the latest.
 const CACHE_LIFE: Duration = Duration::from_secs(10 * 60);
 
 /// A host.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LoadHost {
     /// Raised each time it goes away or begins anew: what was under way is void.
     pub(crate) epoch: u32,
@@ -25,8 +34,47 @@ pub(crate) struct LoadHost {
     pub(crate) polls: bool,
     /// Requests of it that are under way.
     pub(crate) waiting: u32,
-    /// When its inventory was accepted last, and which one it was.
-    inventory: Option<(u64, Duration)>,
+    /// What it has answered last to steps of each kind. There are many hosts, and most of them are asked for one thing only.
+    answered: Vec<Answered>,
+}
+
+/// An answer that a host remembers.
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    /// Position of the type of the step in the agents' table.
+    kind: u8,
+    hash: u64,
+    at: Duration,
+}
+
+/// A host of each of these profiles, in their order.
+pub(crate) fn alike(seed: u64, profiles: &[Arc<HardwareProfile>]) -> Fleet {
+    let plan = |(index, profile): (u32, &Arc<HardwareProfile>)| HostPlan {
+        index,
+        name: format!("load-{index}"),
+        host_id: Uuid::nil(),
+        infra_env_id: Uuid::nil(),
+        cluster: None,
+        profile: profile.clone(),
+        addresses: HostAddresses::default(),
+        boot: None,
+        medium_first: false,
+        registry_on_medium: false,
+        start_at: Timestamp::default(),
+    };
+    let hosts = (0..).zip(profiles).map(plan).collect();
+    let mut fleet = Fleet::new(FleetConfig::new(seed, HostTiming::default(), ""), Vec::new(), hosts);
+    fleet.stand_by();
+    fleet
+}
+
+/// What a host does after a poll.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// To be sent.
+    pub(crate) requests: Vec<Request>,
+    /// Its agent was replaced, and the new one registers.
+    pub(crate) agent_is_new: bool,
 }
 
 /// What all hosts share.
@@ -35,25 +83,73 @@ pub(crate) struct Population {
     pub(crate) infra_envs: Vec<Uuid>,
     pub(crate) profiles: Vec<Arc<HardwareProfile>>,
     pub(crate) reply_cache: ReplyCache,
+    /// The agent that this service wants, which is that of the discovery images that hosts boot; empty until it has said so.
+    pub(crate) agent: String,
+    /// So many hosts belong to no cluster; they come first.
+    pub(crate) unbound: u32,
+    /// One host of each profile, which answers for all unbound ones what does not depend on who they are.
+    pub(crate) alike: Fleet,
+    /// Where the others are.
+    pub(crate) seats: Vec<Seat>,
+    /// Those who answer for them, by the number of the settlement.
+    pub(crate) fleets: BTreeMap<u32, Fleet>,
 }
 
 impl Population {
+    /// The plan of a host that belongs to a cluster.
+    fn of_cluster(&self, host: u32) -> Option<&HostPlan> {
+        let seat = self.seats.get(host.checked_sub(self.unbound)? as usize)?;
+        self.fleets.get(&seat.settlement)?.host(seat.position as usize)
+    }
+
     pub(crate) fn id(&self, host: u32) -> Uuid {
+        if let Some(plan) = self.of_cluster(host) {
+            return plan.host_id;
+        }
         uuid::Builder::from_random_bytes((u128::from(self.seed) << 64 | u128::from(host) << 1 | 1).to_be_bytes())
             .into_uuid()
     }
 
     fn infra_env(&self, host: u32) -> Uuid {
+        if let Some(plan) = self.of_cluster(host) {
+            return plan.infra_env_id;
+        }
         self.infra_envs[host as usize % self.infra_envs.len().max(1)]
     }
 
     pub(crate) fn register(&self, host: u32) -> Request {
-        let params = HostCreateParams { host_id: self.id(host), discovery_agent_version: Some("vlab-load".to_owned()) };
+        let params = HostCreateParams {
+            host_id: self.id(host),
+            discovery_agent_version: Some(self.agent.clone()).filter(|agent| !agent.is_empty()),
+        };
         ops::register_host(self.infra_env(host), &params).request
     }
 
     pub(crate) fn poll(&self, host: u32, clock: i64) -> Request {
         ops::get_next_steps(self.infra_env(host), self.id(host), clock).request
+    }
+
+    /// Takes in which agent the service wants, from its answer to a registration.
+    pub(crate) fn registered(&mut self, answer: &Response) {
+        #[derive(Clone, serde::Deserialize)]
+        struct Registered {
+            next_step_runner_command: Option<RunnerCommand>,
+        }
+        #[derive(Clone, serde::Deserialize)]
+        struct RunnerCommand {
+            #[serde(default)]
+            args: Vec<String>,
+        }
+        #[derive(serde::Deserialize)]
+        struct Runner {
+            #[serde(default)]
+            agent_version: String,
+        }
+        if self.agent.is_empty() {
+            let command = answer.decode::<Registered>().ok().and_then(|r| r.next_step_runner_command);
+            let runner = command.and_then(|command| serde_json::from_str::<Runner>(command.args.first()?).ok());
+            self.agent = runner.map(|runner| runner.agent_version).unwrap_or_default();
+        }
     }
 
     /// Its hardware, as an agent tells it.
@@ -66,38 +162,79 @@ impl Population {
         serde_json::to_string(&inventory).unwrap_or_default()
     }
 
+    /// The agent is replaced by the one that the service wants.
+    fn upgrade(&mut self, args: &[String]) -> Option<StepAnswer> {
+        let wanted: UpgradeAgentRequest = serde_json::from_str(args.first()?).ok()?;
+        self.agent = wanted.agent_image.clone()?;
+        let done = UpgradeAgentResponse { agent_image: wanted.agent_image, result: Some("success".into()) };
+        Some(StepAnswer { output: serde_json::to_string(&done).unwrap_or_default(), ..StepAnswer::default() })
+    }
+
+    /// What the host answers to a step; `None`: that is none of what these hosts answer.
+    fn answer(&mut self, host: u32, step: &str, args: Vec<String>) -> Option<StepAnswer> {
+        let Some(seat) = host.checked_sub(self.unbound).and_then(|n| self.seats.get(n as usize)) else {
+            if step == INVENTORY {
+                return Some(StepAnswer { output: self.inventory(host), ..StepAnswer::default() });
+            }
+            let position = host as usize % self.profiles.len().max(1);
+            return self.alike.answer(Timestamp::now(), position, step, args);
+        };
+        let fleet = self.fleets.get_mut(&seat.settlement)?;
+        fleet.answer(Timestamp::now(), seat.position as usize, step, args)
+    }
+
     /// What the host answers to the steps that it is given; those that it does not know are counted.
     pub(crate) fn answers(
-        &self,
+        &mut self,
         (index, host): (u32, &mut LoadHost),
         now: Duration,
         steps: Vec<Step>,
         left: &mut BTreeMap<String, u64>,
-    ) -> Vec<Request> {
-        let mut answers = Vec::new();
+    ) -> Answers {
+        let mut answers = Answers::default();
         for step in steps {
-            let kind = step.step_type.unwrap_or_default();
-            if kind != "inventory" {
-                *left.entry(kind).or_default() += 1;
+            let name = step.step_type.unwrap_or_default();
+            let kind = steps::find(&name).and_then(|kind| u8::try_from(kind).ok());
+            let remembered = |host: &LoadHost| host.answered.iter().position(|a| Some(a.kind) == kind);
+            let fresh = |at: usize, host: &LoadHost| now.saturating_sub(host.answered[at].at) < CACHE_LIFE;
+            let cached = self.reply_cache == ReplyCache::Real;
+            // Nobody changes its hardware: what it would tell needs not be made to know that it is the same.
+            if cached && name == INVENTORY && remembered(host).is_some_and(|at| fresh(at, host)) {
                 continue;
             }
-            let output = self.inventory(index);
-            let mut hasher = DefaultHasher::new();
-            output.hash(&mut hasher);
-            let hash = hasher.finish();
-            let known = host.inventory.is_some_and(|(known, at)| known == hash && now.saturating_sub(at) < CACHE_LIFE);
-            if known && self.reply_cache == ReplyCache::Real {
-                continue;
-            }
-            host.inventory = Some((hash, now));
-            let reply = StepReply {
-                step_type: Some(kind),
-                step_id: step.step_id,
-                exit_code: None,
-                output: Some(output),
-                error: None,
+            let args = step.args.unwrap_or_default();
+            let answer = match name.as_str() {
+                UPGRADE => self.upgrade(&args).inspect(|_| answers.agent_is_new = true),
+                _ => self.answer(index, &name, args),
             };
-            answers.push(ops::post_step_reply(self.infra_env(index), self.id(index), &reply).request);
+            let (Some(answer), Some(kind)) = (answer, kind) else {
+                *left.entry(name).or_default() += 1;
+                continue;
+            };
+            let mut hasher = DefaultHasher::new();
+            answer.output.hash(&mut hasher);
+            let own = Answered { kind, hash: hasher.finish(), at: now };
+            match remembered(host) {
+                Some(at) => {
+                    let same = host.answered[at].hash == own.hash && fresh(at, host);
+                    if cached && same && answer.exit_code == 0 {
+                        continue;
+                    }
+                    host.answered[at] = own;
+                }
+                None => {
+                    host.answered.reserve_exact(1);
+                    host.answered.push(own);
+                }
+            }
+            let reply = StepReply {
+                step_type: Some(name),
+                step_id: step.step_id,
+                exit_code: Some(answer.exit_code).filter(|code| *code != 0),
+                output: Some(answer.output),
+                error: Some(answer.error).filter(|error| !error.is_empty()),
+            };
+            answers.requests.push(ops::post_step_reply(self.infra_env(index), self.id(index), &reply).request);
         }
         answers
     }

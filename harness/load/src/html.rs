@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use vlab_scenario::LoadPlan;
 
+use crate::database::DatabaseSecond;
 use crate::generate::phase_at;
 use crate::result::{LoadResult, Second};
 
@@ -50,6 +51,7 @@ pub fn page(result: &LoadResult) -> String {
                 (operations(result))
                 (errors(result))
                 (charts(&result.seconds))
+                (statements(result))
                 (metrics(result))
             }
         }
@@ -94,6 +96,43 @@ fn charts(seconds: &[Second]) -> Markup {
             ("generator", "#6b7480", |s| s.generator_kib as f64 / 1024.0),
             ("service", "#bc4c00", |s| s.service_kib.unwrap_or(0) as f64 / 1024.0),
         ]))
+        @if seconds.iter().any(|second| second.database.is_some()) {
+            (chart("the database: connections", seconds, &[
+                ("all", "#6b7480", |s| database(s, |d| d.connections)),
+                ("active", "#0969da", |s| database(s, |d| d.active)),
+                ("waiting for a lock", "#c2362a", |s| database(s, |d| d.waiting)),
+            ]))
+            (chart("the database: in a second", seconds, &[
+                ("transactions", "#0969da", |s| database(s, |d| d.transactions)),
+                ("rows written", "#bc4c00", |s| database(s, |d| d.written)),
+                ("blocks read from outside of its memory", "#6b7480", |s| database(s, |d| d.blocks_read)),
+            ]))
+        }
+    }
+}
+
+/// A figure of the database in a second; 0 when it said nothing.
+fn database(second: &Second, of: fn(&DatabaseSecond) -> u64) -> f64 {
+    second.database.as_ref().map_or(0.0, |figures| of(figures) as f64)
+}
+
+fn statements(result: &LoadResult) -> Markup {
+    html! {
+        @if !result.statements.is_empty() {
+            h2 { "What the database spent most time on" }
+            table {
+                tr { th { "statement" } th { "calls" } th { "rows" } th { "all together, ms" } th { "one, ms" } }
+                @for one in &result.statements {
+                    tr {
+                        td { (one.text) }
+                        td { (one.calls) }
+                        td { (one.rows) }
+                        td { (format!("{:.1}", one.took_ms)) }
+                        td { (format!("{:.3}", one.took_ms / one.calls.max(1) as f64)) }
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -23,9 +23,9 @@ use vlab_drive::prepare::{Choices, Nowhere, Prepared, prepare};
 use vlab_drive::target::Target;
 use vlab_history::Recorder;
 use vlab_model::history::{Observation, What};
-use vlab_scenario::{Catalogue, FaultTarget, FrontDoor, HostKind, LoadPlan};
+use vlab_scenario::{Catalogue, FaultTarget, FrontDoor, HostKind, LoadMode, LoadPlan};
 
-use crate::generate::{Carried, LoadError, Options, gives_up, look, phase_at};
+use crate::generate::{Carried, LoadError, Setting, gives_up, look, phase_at};
 use crate::lines::{Done, Job, Line, Meter, line};
 use crate::record::{Came, Record, histogram, micros};
 use crate::result::{Installs, Values};
@@ -35,10 +35,10 @@ use crate::usage;
 /// So many requests may wait on a connection: installer and agent of a host ask one thing after the other, so that it is never full.
 const WAITING: usize = 1024;
 
-/// What is installed, ready to begin.
+/// What the plan's clusters play, ready to begin.
 pub(crate) struct Ready {
-    /// What each of the plan's kinds of clusters plays.
-    kinds: Vec<Prepared>,
+    /// For each of the plan's kinds of clusters.
+    pub(crate) kinds: Vec<Prepared>,
 }
 
 /// Makes sure that everything in the plan can be carried out against a service at that address.
@@ -52,11 +52,30 @@ pub fn check(plan: &LoadPlan, catalogue: &Catalogue, url: &str) -> Result<(), Lo
 pub(crate) fn ready(plan: &LoadPlan, catalogue: &Catalogue, url: &str) -> Result<Ready, LoadError> {
     let mut kinds = Vec::new();
     for clusters in &plan.clusters {
-        let scenario = (*clusters.scenario).clone();
+        let mut scenario = (*clusters.scenario).clone();
         let name = scenario.name.clone();
         let unfit = |why: String| LoadError::Scenario { name: name.clone(), why };
         if scenario.api == FrontDoor::Kube {
             return Err(unfit("its user asks over Kubernetes, and a load goes to the REST API".to_owned()));
+        }
+        if plan.mode != LoadMode::Installs {
+            // Their user makes the clusters, and that is all that happens there.
+            if let Some(host) = scenario.hosts.iter().find(|host| host.day2 || host.bare_metal_host) {
+                return Err(unfit(format!(
+                    "its host {} comes when its cluster is installed, and with the mode `{}` nobody installs it",
+                    host.name,
+                    plan.mode.as_str()
+                )));
+            }
+            if !scenario.infra_env.static_networks.is_empty() || scenario.infra_env.refused.is_some() {
+                return Err(unfit(
+                    "what its discovery image is about (static networks, or that the service refuses it) comes with a boot, and with \
+                     this mode nobody boots"
+                        .to_owned(),
+                ));
+            }
+            scenario.actions.clear();
+            scenario.faults.clear();
         }
         if let Some(fault) = scenario.faults.iter().find(|fault| fault.target == FaultTarget::Gateway) {
             return Err(unfit(format!(
@@ -110,7 +129,8 @@ impl Counts {
 }
 
 /// Begins them at their times and follows them to their ends, or to that of the plan.
-pub(crate) async fn carry_out(plan: &LoadPlan, ready: Ready, endpoint: Endpoint, options: &Options) -> Carried {
+pub(crate) async fn carry_out(plan: &LoadPlan, ready: Ready, endpoint: Endpoint, setting: &Setting<'_>) -> Carried {
+    let options = setting.options;
     let ingress_pem = vlab_agents::ingress::make_ingress_pem();
     let start = Instant::now();
     let shared = Arc::new(Shared {
@@ -157,7 +177,7 @@ pub(crate) async fn carry_out(plan: &LoadPlan, ready: Ready, endpoint: Endpoint,
                     ("installed", u64::from(installed)),
                     ("ended otherwise", u64::from(ended - installed)),
                 ];
-                before = look(&mut counts.record, (plan, now), (&who, &fleet), options, before);
+                before = look(&mut counts.record, (plan, now), (&who, &fleet), setting, before);
                 if let Some(why) = gives_up(&counts.record, plan, now) {
                     break why;
                 }

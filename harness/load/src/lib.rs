@@ -5,13 +5,16 @@
 //! * [`generate`] does it. Each request has the moment at which it was to be made; how late it was made is the generator's, how
 //!   late it was answered is counted from that moment, so that a service that makes others wait does not look fast.
 //! * [`installs`] does it where clusters are installed: each with a user and hosts of its own, as a scenario has them.
+//! * `standing` makes clusters that are there and that nobody installs.
 //! * [`record`] is what is counted, [`metrics`] shows it while it goes on, [`result`] is what is left of it, [`compare`],
 //!   [`html`] and [`otlp`] read that.
+//! * [`database`] asks the service's PostgreSQL for its own figures meanwhile.
 //! * [`growth`] says whether memory grows while nothing new happens.
 //! * [`preflight`] refuses a plan that does not fit this computer; [`stub`] answers at wire speed, to show what the generator
 //!   alone can do.
 
 pub mod compare;
+pub mod database;
 pub mod generate;
 pub mod growth;
 mod hosts;
@@ -25,5 +28,6 @@ pub mod preflight;
 pub mod record;
 pub mod result;
 pub mod schedule;
+mod standing;
 pub mod stub;
 mod usage;

@@ -1,7 +1,7 @@
 //! Does a plan fit this computer? What cannot is refused with the numbers, before anything is sent.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use vlab_scenario::LoadPlan;
+use vlab_scenario::{LoadMode, LoadPlan};
 
 use crate::schedule::Part;
 
@@ -41,6 +41,9 @@ impl Machine {
 
 /// Installations of a plan.
 fn installations(plan: &LoadPlan) -> u64 {
+    if plan.mode != LoadMode::Installs {
+        return 0;
+    }
     plan.clusters.iter().map(|clusters| u64::from(clusters.count)).sum()
 }
 

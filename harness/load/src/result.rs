@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use vlab_scenario::{LoadPhase, Thresholds};
 
+use crate::database::{DatabaseSecond, Statement};
 use crate::growth::{self, Growth};
 use crate::record::histogram;
 
@@ -162,6 +163,9 @@ pub struct Second {
     pub service_cpu_ms: Option<u64>,
     /// Its resident memory, in KiB.
     pub service_kib: Option<u64>,
+    /// What PostgreSQL said about the service's database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<DatabaseSecond>,
 }
 
 impl Second {
@@ -177,6 +181,10 @@ impl Second {
         self.generator_kib += other.generator_kib;
         self.service_cpu_ms = self.service_cpu_ms.max(other.service_cpu_ms);
         self.service_kib = self.service_kib.max(other.service_kib);
+        match (&mut self.database, &other.database) {
+            (Some(own), Some(other)) => own.add(other),
+            (own, other) => *own = own.or(*other),
+        }
     }
 }
 
@@ -262,6 +270,12 @@ pub struct LoadResult {
     pub installs: Option<Installs>,
     /// Numbers of the service's own metrics at the end less those at the start, by name.
     pub service_metrics: BTreeMap<String, f64>,
+    /// On what the service's PostgreSQL spent most time, if it was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub statements: Vec<Statement>,
+    /// Why that is not known; empty: it was not asked, or is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub without_statements: String,
     /// Processors that the generator could use.
     pub processors: u32,
     /// What must hold.
@@ -363,6 +377,15 @@ impl LoadResult {
         checks
     }
 
+    /// The most of each figure of the database in a second; `None`: it was not asked, or said nothing.
+    pub fn most_of_database(&self) -> Option<DatabaseSecond> {
+        let mut all: Option<DatabaseSecond> = None;
+        for second in self.seconds.iter().filter_map(|second| second.database.as_ref()) {
+            all.get_or_insert_default().add(second);
+        }
+        all
+    }
+
     /// Requests that were not made, because the generator had no descriptor for their connection.
     pub fn lacked_descriptors(&self) -> u64 {
         self.total().errors.get(NO_DESCRIPTOR).copied().unwrap_or(0)
@@ -418,6 +441,13 @@ impl LoadResult {
         }
         if self.parts.0 != self.parts.1 {
             warnings.push(format!("these are {} of the {} parts of the plan", self.parts.1, self.parts.0));
+        }
+        if !self.without_statements.is_empty() {
+            warnings.push(format!(
+                "what the database spent its time on is not known: {} (it needs the extension pg_stat_statements, and \
+                 `shared_preload_libraries` must name it)",
+                self.without_statements
+            ));
         }
         if !self.steps_left.is_empty() {
             let all: Vec<String> = self.steps_left.iter().map(|(kind, n)| format!("{kind} ({n})")).collect();
@@ -503,6 +533,13 @@ fn take_in(all: &mut LoadResult, one: LoadResult) {
     all.connections_opened += one.connections_opened;
     if let Some(installs) = &one.installs {
         all.installs.get_or_insert_default().add(installs);
+    }
+    // One part asks for them, like all else about the service.
+    if all.statements.is_empty() {
+        all.statements = one.statements;
+    }
+    if all.without_statements.is_empty() {
+        all.without_statements = one.without_statements;
     }
     for (kind, count) in one.steps_left {
         *all.steps_left.entry(kind).or_default() += count;

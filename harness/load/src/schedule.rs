@@ -87,16 +87,69 @@ fn moments(arrivals: Arrivals, count: u32, takes: Duration, dice: &mut ChaCha8Rn
     }
 }
 
+/// Where a host of a cluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Position of its kind among the plan's clusters.
+    pub kind: usize,
+    /// Which of all the plan's settlements, of all kinds: what one scenario makes, which may be several clusters.
+    pub settlement: u32,
+    /// Position among that one's hosts.
+    pub position: u32,
+}
+
+/// The seats of the hosts of clusters, in their order: that of the first host that is not unbound comes first.
+pub fn seats(plan: &LoadPlan) -> Vec<Seat> {
+    let mut seats = Vec::new();
+    let mut settlement = 0;
+    for (kind, clusters) in plan.clusters.iter().enumerate() {
+        let hosts = u32::try_from(clusters.scenario.hosts.len()).unwrap_or(u32::MAX);
+        for _ in 0..clusters.count {
+            seats.extend((0..hosts).map(|position| Seat { kind, settlement, position }));
+            settlement += 1;
+        }
+    }
+    seats
+}
+
+/// What stays together when a plan is shared out among several generators: an unbound host by itself, the hosts of a settlement.
+fn group_of(plan: &LoadPlan, seats: &[Seat], host: u32) -> u32 {
+    let seat = host.checked_sub(plan.unbound).and_then(|n| seats.get(n as usize));
+    seat.map_or(host, |seat| plan.unbound + seat.settlement)
+}
+
+/// The settlements of a part: the number and the kind of each.
+pub fn settlements(plan: &LoadPlan, part: Part) -> Vec<(u32, usize)> {
+    let mut all: Vec<(u32, usize)> = seats(plan).iter().map(|seat| (seat.settlement, seat.kind)).collect();
+    all.dedup();
+    all.retain(|(settlement, _)| part.has(plan.unbound + settlement));
+    all
+}
+
+/// Lets `all` come in another order.
+fn mix<T>(all: &mut [T], dice: &mut ChaCha8Rng) {
+    for n in (1..all.len()).rev() {
+        all.swap(n, ((u64::from(dice.next_u32()) * (n as u64 + 1)) >> 32) as usize);
+    }
+}
+
 /// All actions of the hosts of a part, in order. Which host does something when is the same however many parts there are.
 pub fn actions(plan: &LoadPlan, part: Part) -> Vec<Entry> {
     let mut dice = ChaCha8Rng::seed_from_u64(plan.seed);
     let mut entries = Vec::new();
+    let seats = seats(plan);
+    let mut hosts: Vec<u32> = (0..plan.hosts).collect();
+    if !seats.is_empty() {
+        // Who belongs to a cluster does not come after all others.
+        mix(&mut hosts, &mut dice);
+    }
     for (begins, phase) in plan.timetable() {
         if phase.kind == PhaseKind::Hold {
             continue;
         }
         let at = moments(plan.arrivals, plan.hosts, phase.takes, &mut dice);
-        for (host, offset) in (0..plan.hosts).zip(at).filter(|(host, _)| part.has(*host)) {
+        let of_part = |host: u32| part.has(group_of(plan, &seats, host));
+        for (host, offset) in hosts.iter().copied().zip(at).filter(|(host, _)| of_part(*host)) {
             let mut add = |at, action| entries.push(Entry { at, host, action });
             match (phase.kind, plan.mode) {
                 (PhaseKind::Ramp, _) => add(begins + offset, HostAction::Register),
@@ -134,9 +187,7 @@ pub fn beginnings(plan: &LoadPlan, part: Part) -> Vec<Beginning> {
     let mut dice = ChaCha8Rng::seed_from_u64(plan.seed);
     let mut kinds: Vec<usize> =
         plan.clusters.iter().enumerate().flat_map(|(kind, c)| std::iter::repeat_n(kind, c.count as usize)).collect();
-    for n in (1..kinds.len()).rev() {
-        kinds.swap(n, ((u64::from(dice.next_u32()) * (n as u64 + 1)) >> 32) as usize);
-    }
+    mix(&mut kinds, &mut dice);
     let ramp = plan.timetable().find(|(_, phase)| phase.kind == PhaseKind::Ramp);
     let (begins, takes) = ramp.map_or((Duration::ZERO, Duration::ZERO), |(at, phase)| (at, phase.takes));
     let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
@@ -185,6 +236,32 @@ mod tests {
         assert!(whole.iter().all(|entry| entry.at < plan.takes()));
         let registered = whole.iter().filter(|e| e.action == HostAction::Register);
         assert!(registered.into_iter().all(|e| e.at < Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn the_hosts_of_a_cluster_are_of_one_part_and_come_among_the_others() {
+        let text = "version: 1\nname: p\nmode: idle\npopulation: {unbound: 20, clusters: [{scenario: sno, count: 3}, {scenario: ha-3-2, count: 4}]}\nphases: [ramp: 10s]";
+        let plan = load_plan(&SourceFile::new("p.yaml", text), &Catalogue::embedded()).unwrap();
+        assert_eq!((plan.hosts, plan.unbound), (43, 20));
+        let seats = seats(&plan);
+        assert_eq!(seats[3], Seat { kind: 1, settlement: 3, position: 0 });
+        let mut parts = Vec::new();
+        for index in 0..3 {
+            let part = Part { index, of: 3 };
+            let own = settlements(&plan, part);
+            let actions = actions(&plan, part);
+            for entry in actions.iter().filter(|entry| entry.host >= 20) {
+                let seat = seats[entry.host as usize - 20];
+                assert!(own.contains(&(seat.settlement, seat.kind)), "{entry:?} of {own:?}");
+            }
+            parts.extend(actions);
+        }
+        parts.sort();
+        let whole = actions(&plan, Part::WHOLE);
+        assert_eq!((parts.len(), settlements(&plan, Part::WHOLE).len()), (43, 7));
+        assert_eq!(parts, whole);
+        let first_half = whole.iter().take(20).filter(|entry| entry.host >= 20).count();
+        assert!((3..=17).contains(&first_half), "{first_half} of the first twenty");
     }
 
     #[rstest]

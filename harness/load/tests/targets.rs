@@ -29,7 +29,17 @@ async fn run(
     generate(
         plan,
         &Catalogue::embedded(),
-        Options { url, part, start_at: None, watch: None, stop, live: None, so_far: None, metrics: None },
+        Options {
+            url,
+            part,
+            start_at: None,
+            watch: None,
+            database: None,
+            stop,
+            live: None,
+            so_far: None,
+            metrics: None,
+        },
     )
     .await
 }
@@ -151,6 +161,7 @@ async fn a_silent_service_gets_what_fits_and_an_interrupted_plan_has_its_result(
         part: Part::WHOLE,
         start_at: None,
         watch: None,
+        database: None,
         stop,
         live: Some(live),
         so_far: None,

@@ -70,9 +70,10 @@ pub(crate) struct PlanFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Population")]
 pub(crate) struct PopulationFile {
-    /// Hosts that belong to no cluster. With all modes but `installs`.
+    /// Hosts that belong to no cluster. With all modes but `installs`; they may stand beside `clusters`.
     pub(crate) unbound: Option<At<i64>>,
-    /// With `installs`: clusters with their hosts and users, each as a scenario has it.
+    /// Clusters with their hosts, each as a scenario has it. With `installs` its user installs them; with the other modes they are made and
+    /// nobody installs them: their hosts register, are asked what hosts of a cluster are asked, and answer.
     pub(crate) clusters: Option<At<Vec<At<ClustersFile>>>>,
     /// Infra-envs that they are spread over. By default 1.
     pub(crate) infra_envs: Option<At<i64>>,
@@ -86,7 +87,8 @@ pub(crate) struct PopulationFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Clusters")]
 pub(crate) struct ClustersFile {
-    /// The scenario that each of them plays: its clusters, its hosts, its user and what goes wrong with hosts. Nothing of it is judged.
+    /// The scenario that each of them plays: its clusters, its hosts, and with `installs` its user and what goes wrong with hosts. Nothing
+    /// of it is judged.
     pub(crate) scenario: Text<Plain>,
     /// How many times.
     pub(crate) count: At<i64>,
@@ -195,7 +197,7 @@ pub struct Thresholds {
     pub memory_growth_percent: Option<f64>,
 }
 
-/// What is installed in a load plan, so many times.
+/// Clusters of a load plan, so many times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedClusters {
     /// The name or the path by which the plan calls it.
@@ -221,7 +223,9 @@ pub struct LoadPlan {
     pub mode: LoadMode,
     /// How many hosts there are, those of clusters included.
     pub hosts: u32,
-    /// What is installed.
+    /// Those of them that belong to no cluster; they come first.
+    pub unbound: u32,
+    /// Clusters that are installed, or that are only there.
     pub clusters: Vec<PlannedClusters>,
     /// How fast the clockwork of hosts in clusters runs; `None`: as their scenarios have it.
     pub time_profile: Option<String>,

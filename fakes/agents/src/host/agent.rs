@@ -216,6 +216,12 @@ impl Host {
         w.at(at, self.me(), self.epoch, Timer::StepDone(serial));
     }
 
+    /// What it answers to a step of that kind at once, whether or not its agent runs.
+    pub(crate) fn answer_at_once(&self, now: Timestamp, w: &mut World, kind: usize, args: Vec<String>) -> StepAnswer {
+        let step_type = STEPS[kind].step_type.into();
+        self.answer_of(now, w, &Running { serial: 0, kind: Some(kind), step_type, step_id: Box::default(), args })
+    }
+
     pub(super) fn answer_of(&self, now: Timestamp, w: &mut World, running: &Running) -> StepAnswer {
         if self.is_active(now, w, |fault| *fault == HostFault::NoMedia, "it cannot read the discovery medium") {
             return steps::media_disconnected();

@@ -17,6 +17,7 @@ use crate::pg::{PgOptions, PgStore};
 use crate::store::{MemoryStore, PoolState};
 use vlab_service::{EventRow, FileRow, Snapshot, Stats, Write};
 
+mod heartbeats;
 mod limits;
 
 // --- a core ---------------------------------------------------------------------------------------------------------
@@ -32,7 +33,7 @@ struct NotesConfig {
 }
 
 /// `POST /notes/<name>` keeps the body, `GET /notes/<name>` shows it, `POST /panic` is a defect, `POST /poison` writes what
-/// the store refuses from the second time on.
+/// the store refuses from the second time on, `POST /beat` is a poll.
 struct Notes {
     config: NotesConfig,
     kept: BTreeMap<String, Arc<[u8]>>,
@@ -63,6 +64,10 @@ impl Logic for Notes {
                 let event = Event { message: "poison".into(), event_time: now, ..Event::default() };
                 self.writes.push(Write::AppendEvent(EventRow { seq: 0, event }));
                 Response::empty(201)
+            }
+            (Method::Post, "/beat") => {
+                self.writes.push(heartbeats::beat(1, now, None));
+                Response::empty(204)
             }
             (Method::Post, path) => match path.strip_prefix("/notes/") {
                 Some(name) => {

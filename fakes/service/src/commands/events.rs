@@ -1,5 +1,7 @@
 //! Events: which ones are asked for, and those that agents and the controller send.
 
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{Event, Severity};
@@ -45,10 +47,17 @@ pub(crate) fn find<'a>(core: &'a Core, filter: &EventFilter) -> Found<'a> {
             && filter.categories.iter().any(|c| event.category.as_deref().unwrap_or("user") == c)
     };
     let rows = state.events();
+    let of_hosts: Vec<u64>;
+    let only_hosts = !filter.hosts.is_empty() && !filter.deleted_hosts && !filter.cluster_level;
     let indexed = match (filter.cluster, filter.infra_env) {
-        (Some(id), _) => Some(state.events_of_cluster(id)),
         // With the infra-env goes the list of its events; they are still among all events.
         (None, Some(id)) if state.infra_env(id).is_none() => Some(&[][..]),
+        _ if only_hosts => {
+            let all: BTreeSet<u64> = filter.hosts.iter().flat_map(|id| state.events_of_host(*id)).copied().collect();
+            of_hosts = all.into_iter().collect();
+            Some(&of_hosts[..])
+        }
+        (Some(id), _) => Some(state.events_of_cluster(id)),
         (None, Some(id)) => Some(state.events_of_infra_env(id)),
         (None, None) => None,
     };

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use serde_json::Value;
+use vlab_lab::postgres::{PgCluster, PgOptions};
 
 use crate::bench::{CliFixture, RUN, until};
 
@@ -53,6 +54,108 @@ fn e2e_installations_are_counted_by_how_they_end() {
     assert!(metrics.starts_with("{\"resourceMetrics\"") && metrics.contains("vlab.load.installations"), "{metrics}");
 }
 
+/// The body of an answer.
+fn get(url: &str, path: &str) -> String {
+    let address = url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+const STANDING: &str = "version: 1
+name: standing
+mode: reboot-storm
+cadence: 500ms
+population:
+  unbound: 10
+  clusters:
+    - {scenario: sno, count: 2}
+    - {scenario: ha-3-2, count: 2}
+phases:
+  - ramp: 1s
+  - hold: 6s
+  - storm: 1s
+  - hold: 4s
+thresholds:
+  errors_percent: 0
+";
+
+/// Hosts of clusters that nobody installs are asked more than unbound ones, and answer it all: their clusters become ready.
+#[test]
+fn e2e_hosts_of_clusters_stand_by_among_others() {
+    let bench = CliFixture::new();
+    let (_service, url) = bench.service(&["--time-profile", "rapid"]);
+    let plan = bench.file("standing.yaml", STANDING);
+    bench.vlab(&["load", "validate", &plan]).ends_with(0).says(&["standing: valid; 4 clusters, 22 hosts, 12 s"]);
+    let said = bench.vlab_within(RUN, &["load", &plan, "--url", &url, "--json", "-", "--workers", "2"]).ends_with(0);
+    let result: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(result["steps_left"], serde_json::json!({}), "all is answered");
+    let count = |operation: &str| -> u64 {
+        let lines = result["lines"].as_array().unwrap().iter().filter(|line| line["operation"] == operation);
+        lines.map(|line| line["answered"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(count("v2RegisterHost"), 44, "each twice");
+    // Each host tells its inventory after each registration; those of clusters also whom they reach, what the time is, and more.
+    assert!(count("v2PostStepReply") > 44 + 24, "{}", count("v2PostStepReply"));
+    let clusters: Vec<Value> = serde_json::from_str(&get(&url, "/api/assisted-install/v2/clusters")).unwrap();
+    let statuses: Vec<&str> = clusters.iter().map(|cluster| cluster["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["ready"; 4], "{statuses:?}");
+}
+
+#[test]
+fn who_comes_only_after_an_installation_cannot_stand_by() {
+    let bench = CliFixture::new();
+    let plan = bench.file("standing.yaml", STANDING.replace("scenario: sno", "scenario: day-2-worker"));
+    bench
+        .vlab(&["load", "validate", &plan])
+        .ends_with(2)
+        .says(&["the scenario day-2-worker cannot be played as a load", "comes when its cluster is installed"]);
+    let plan = bench.file("standing.yaml", STANDING);
+    bench.vlab(&["load", &plan, "--stub"]).ends_with(2).says(&["a stub only answers"]);
+}
+
+/// PostgreSQL's own figures are noted beside those of the load; what it does not tell is told.
+#[rstest::rstest]
+#[case::with_statements(true)]
+#[case::without(false)]
+fn e2e_the_database_tells_its_figures(#[case] has_statements: bool) {
+    let bench = CliFixture::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_server, conninfo) = runtime.block_on(async {
+        let preload = ("shared_preload_libraries".to_owned(), "pg_stat_statements".to_owned());
+        let options =
+            PgOptions { settings: has_statements.then_some(preload).into_iter().collect(), ..Default::default() };
+        let server = PgCluster::start(options).await.unwrap();
+        let conninfo = server.create_database("service").await.unwrap();
+        if has_statements {
+            let client = vlab_lab::postgres::connect(&conninfo).await.unwrap();
+            client.batch_execute("CREATE EXTENSION pg_stat_statements").await.unwrap();
+        }
+        (server, conninfo)
+    });
+    let (_service, url) = bench.service(&["--postgres", &conninfo]);
+    let plan = bench.file("few.yaml", IDLE.replace("HOLD", "4s"));
+    let page = bench.path("page.html");
+    let asks = ["load", &plan, "--url", &url, "--database", &conninfo];
+    let said = bench.vlab_within(RUN, &[&asks[..], &["--json", "-", "--html", page.to_str().unwrap()]].concat());
+    let result: Value = serde_json::from_str(&said.ends_with(0).out).unwrap();
+    let seconds = result["seconds"].as_array().unwrap();
+    let most = |figure: &str| seconds.iter().filter_map(|s| s["database"][figure].as_u64()).max().unwrap_or(0);
+    // The service has one connection at least, and what hosts say is stored.
+    assert!(most("connections") >= 1 && most("transactions") >= 1 && most("written") >= 1, "{seconds:?}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("the database: connections"));
+    let warnings = result["warnings"].to_string();
+    assert_eq!(warnings.contains("pg_stat_statements"), !has_statements, "{warnings}");
+    let statements = result["statements"].as_array();
+    let told = statements.is_some_and(|all| all.iter().any(|one| one["text"].as_str().unwrap().contains("hosts")));
+    assert_eq!((told, page.contains("spent most time on")), (has_statements, has_statements), "{statements:?}");
+    let nobody = ["load", &plan, "--url", &url, "--database", "host=127.0.0.1 port=1 user=x connect_timeout=5"];
+    bench.vlab_within(RUN, &nobody).ends_with(3).says(&["cannot be asked for its figures", "refused"]);
+}
+
 #[test]
 fn a_soak_needs_a_process_to_watch_and_a_hold_that_is_long_enough() {
     let bench = CliFixture::new();
@@ -80,10 +183,7 @@ fn e2e_a_missed_share_is_5_and_figures_are_shown_meanwhile() {
     let address = first.strip_prefix("figures: http://").and_then(|rest| rest.strip_suffix("/metrics")).unwrap();
     let mut figures = String::new();
     until("the figures have the clusters", RUN, || {
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-        figures.clear();
-        stream.read_to_string(&mut figures).unwrap();
+        figures = get(&format!("http://{address}"), "/metrics");
         figures.contains("vlab_load_fleet{state=\"under way\"} 4")
     });
     assert!(figures.contains("vlab_load_requests_answered_total{operation=\"v2RegisterCluster\"}"), "{figures}");

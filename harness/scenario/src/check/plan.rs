@@ -51,10 +51,12 @@ impl Checker<'_> {
         let unbound = population.unbound.as_ref();
         let unbound = unbound.and_then(|n| self.number(n, "the number of hosts", 1, MOST_HOSTS));
         let clusters = self.clusters(population.clusters.as_ref().map_or(&[][..], |all| &all.value[..]));
-        let in_clusters = clusters.iter().map(|c| c.scenario.hosts.len() as i64 * i64::from(c.count)).sum();
-        let hosts = if installs { Some(in_clusters) } else { unbound };
-        if let (Some(all), true) = (&population.clusters, in_clusters > MOST_HOSTS) {
-            let message = format!("these are {in_clusters} hosts, and a plan has at most {MOST_HOSTS}");
+        let in_clusters: i64 = clusters.iter().map(|c| c.scenario.hosts.len() as i64 * i64::from(c.count)).sum();
+        // A number that was refused is told already.
+        let refused = population.unbound.is_some() && unbound.is_none();
+        let hosts = (!refused).then_some(unbound.unwrap_or(0) + in_clusters);
+        if let (Some(all), Some(hosts)) = (&population.clusters, hosts.filter(|hosts| *hosts > MOST_HOSTS)) {
+            let message = format!("these are {hosts} hosts, and a plan has at most {MOST_HOSTS}");
             self.refuse(&all.span, message, "too many", "lower a `count`");
         }
         let infra_envs = population.infra_envs.as_ref();
@@ -94,6 +96,7 @@ impl Checker<'_> {
             seed: file.seed.unwrap_or(1),
             mode: mode?,
             hosts: u32::try_from(hosts?).ok()?,
+            unbound: u32::try_from(unbound.unwrap_or(0)).ok()?,
             infra_envs: u32::try_from(infra_envs?).ok()?,
             clusters,
             time_profile,
@@ -134,8 +137,7 @@ impl Checker<'_> {
             key.as_ref().map(|text| &text.span)
         }
         let wanted = file.thresholds.as_ref();
-        let of_installs: [(&str, Option<&Place>); 6] = [
-            ("population.clusters", place(&population.clusters)),
+        let of_installs: [(&str, Option<&Place>); 5] = [
             ("time_profile", of_text(&file.time_profile)),
             ("look", of_text(&file.look)),
             ("back_to_back", place(&file.back_to_back)),
@@ -161,11 +163,11 @@ impl Checker<'_> {
                 self.refuse(place, format!("`{key}` does not go with the mode `{}`", file.mode.text), why, "remove it");
             }
         }
+        let no_clusters = population.clusters.as_ref().is_none_or(|all| all.is_empty());
         let (missing, help) = if installs {
-            let none = population.clusters.as_ref().is_none_or(|all| all.is_empty());
-            (none, "add `clusters: [{scenario: sno, count: 10}]` to `population`")
+            (no_clusters, "add `clusters: [{scenario: sno, count: 10}]` to `population`")
         } else {
-            (population.unbound.is_none(), "add `unbound: 100` to `population`")
+            (no_clusters && population.unbound.is_none(), "add `unbound: 100` to `population`")
         };
         if missing {
             self.refuse(&file.mode.span, "the plan has no hosts", format!("`{}` of whom?", file.mode.text), help);
@@ -384,12 +386,13 @@ mod tests {
     #[case::a_key("mode: idle", "mode: idle\nmodes: x", "mode", 4)]
     #[case::no_hosts("{unbound: 100}", "{}", "the plan has no hosts", 3)]
     #[case::no_clusters("mode: idle", "mode: installs", "the plan has no hosts", 3)]
-    #[case::clusters_when_idle(
+    #[case::too_many(
         "{unbound: 100}",
-        "{unbound: 1, clusters: [{scenario: sno, count: 1}]}",
-        "does not go with the mode `idle`",
+        "{unbound: 999999, clusters: [{scenario: sno, count: 2}]}",
+        "these are 1000001 hosts",
         4
     )]
+    #[case::unbound_when_installing("mode: idle", "mode: installs", "`population.unbound` does not go with", 4)]
     #[case::look_when_idle("mode: idle", "mode: idle\nlook: 1s", "`look` does not go with", 4)]
     #[case::storm_when_idle("  - hold: 1m", "  - storm: 1m", "idle hosts make no storm", 7)]
     #[case::no_storm("mode: idle", "mode: reboot-storm", "needs a storm", 3)]
