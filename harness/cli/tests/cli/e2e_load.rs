@@ -96,7 +96,8 @@ fn e2e_hosts_of_clusters_stand_by_among_others() {
         let lines = result["lines"].as_array().unwrap().iter().filter(|line| line["operation"] == operation);
         lines.map(|line| line["answered"].as_u64().unwrap()).sum()
     };
-    assert_eq!(count("v2RegisterHost"), 44, "each twice");
+    // Each twice, and once more those that came before the service had said which agent it wants.
+    assert!((44..=66).contains(&count("v2RegisterHost")), "{}", count("v2RegisterHost"));
     // Each host tells its inventory after each registration; those of clusters also whom they reach, what the time is, and more.
     assert!(count("v2PostStepReply") > 44 + 24, "{}", count("v2PostStepReply"));
     let clusters: Vec<Value> = serde_json::from_str(&get(&url, "/api/assisted-install/v2/clusters")).unwrap();
