@@ -1,10 +1,12 @@
 //! The ignition that the discovery image boots with: it starts the agent and points it at the service.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use vlab_api::types::{ImageType, InfraEnv};
 
 use crate::ignition::{Builder, data_url_percent, merge_override};
 use crate::networks::{self, ConnectionMaker};
-use crate::{ArtifactError, HOME};
+use crate::{ArtifactError, HOME, Mirrors};
 
 /// What [`discovery_ignition`] needs.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,8 @@ pub struct DiscoveryInput<'a> {
     pub agent_timeout_start_secs: u64,
     /// Token for the agent, with authentication on.
     pub pull_secret_token: Option<&'a str>,
+    /// Mirrors of registries that only this infra-env has.
+    pub mirrors: Option<&'a Mirrors>,
     /// From this version of OpenShift on hosts make their connections themselves. `MIN_VERSION_FOR_NMSTATE_SERVICE`.
     pub first_nmstate_version: &'a str,
 }
@@ -170,6 +174,12 @@ pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, Artifac
         .file("/usr/local/bin/oci-eval-user-data.sh", 0o755, OCI_SCRIPT);
     if let Some(bundle) = &bundle {
         ignition = ignition.file("/etc/pki/ca-trust/source/anchors/additional-trust-bundle.crt", 0o644, bundle);
+    }
+    if let Some(mirrors) = input.mirrors {
+        let source = |text: &str| format!("data:text/plain;base64,{}", BASE64.encode(text));
+        ignition = ignition
+            .file_from("/etc/containers/registries.conf", 0o644, source(&mirrors.registries_conf))
+            .file_from("/etc/pki/ca-trust/source/anchors/domain.crt", 0o644, source(&mirrors.ca_bundle));
     }
     if !proxy.is_empty() {
         let lines: String = proxy

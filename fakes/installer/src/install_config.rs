@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use vlab_api::types::{HostRole, Inventory, PlatformType};
+use vlab_model::disks::version_at_least;
 
 use crate::{ArtifactError, ArtifactInput, ClusterFacts};
 
@@ -88,6 +89,14 @@ pub(crate) fn render(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Res
         object.insert("proxy".into(), Value::Object(proxy));
     }
 
+    if let Some(mirrors) = input.mirrors {
+        let sources: Vec<Value> =
+            mirrors.by_digest().iter().map(|m| json!({ "source": m.source, "mirrors": m.mirrors })).collect();
+        let version = cluster.openshift_version.as_deref().unwrap_or_default();
+        let member = if version_at_least(version, 4, 14) { "imageDigestSources" } else { "imageContentSources" };
+        object.insert(member.into(), Value::Array(sources));
+    }
+
     if let Some(text) = non_empty(cluster.install_config_overrides.as_deref()) {
         let overrides: Value =
             serde_json::from_str(text).map_err(|e| ArtifactError::InstallConfigOverrides(e.to_string()))?;
@@ -96,7 +105,20 @@ pub(crate) fn render(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Res
         }
         merge(&mut config, overrides);
     }
+    trust(&mut config, input);
     Ok(config)
+}
+
+/// Adds the certificates of mirrors and infra-envs to those that the user gave.
+fn trust(config: &mut Value, input: &ArtifactInput<'_>) {
+    const BUNDLE: &str = "additionalTrustBundle";
+    let given = config[BUNDLE].as_str().unwrap_or_default();
+    let of_mirrors = input.mirrors.map_or("", |mirrors| mirrors.ca_bundle.as_str());
+    let all = [given, of_mirrors].into_iter().chain(input.trusted.iter().map(String::as_str));
+    let all: Vec<&str> = all.filter(|certificates| !certificates.is_empty()).collect();
+    if !all.is_empty() {
+        config[BUNDLE] = json!(all.join("\n").trim());
+    }
 }
 
 fn platform_of(platform: PlatformType, input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Value {

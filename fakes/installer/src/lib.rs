@@ -12,6 +12,7 @@ mod install_config;
 mod installer;
 mod keys;
 mod kubeconfig;
+mod mirrors;
 pub mod networks;
 pub mod openshift_install;
 
@@ -27,6 +28,7 @@ pub use discovery::{DiscoveryInput, discovery_ignition};
 pub use ignition::merge_override;
 pub use installer::{BOOTSTRAP, BOOTSTRAP_IN_PLACE, Installer, openshift_cluster_id, seed_of};
 pub use kubeconfig::{merge_ingress_cert, parse_ca};
+pub use mirrors::{Mirrored, Mirrors, MirrorsError};
 
 /// Home of the user root on a CoreOS host, which is where podman looks for its credentials.
 const HOME: &str = "/root";
@@ -66,6 +68,10 @@ pub struct ArtifactInput<'a> {
     /// Manifests of the user and of the service: path below the cluster's folder (`openshift/50-x.yaml`,
     /// `manifests/y.yaml`) and content. They are laid out for the bootstrap host.
     pub manifests: &'a [(String, Vec<u8>)],
+    /// Mirrors of registries that only this cluster has.
+    pub mirrors: Option<&'a Mirrors>,
+    /// Certificates, PEM, that are trusted beside those of the mirrors: of the hosts' infra-envs.
+    pub trusted: &'a [String],
     /// Where the CA's key, the client key and the password come from: equal seeds give equal bytes, so this must be
     /// random per cluster where somebody could reach it.
     pub seed: [u8; 32],

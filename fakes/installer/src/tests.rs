@@ -67,6 +67,8 @@ fn make(cluster: &Cluster, hosts: &[(Host, HostRole, String)], seed: u8) -> Resu
         hosts: &hosts,
         pull_secret: PULL_SECRET,
         manifests: &[("openshift/50-chrony.yaml".to_owned(), b"kind: MachineConfig\n".to_vec())],
+        mirrors: None,
+        trusted: &[],
         seed: [seed; 32],
         now: NOW,
     })
@@ -354,6 +356,60 @@ fn what_cannot_be_made_is_said(#[case] spoil: Spoil, #[case] message: &str) {
     assert!(error.starts_with(message), "{error}");
 }
 
+#[test]
+fn mirrors_and_certificates_are_in_the_install_config() {
+    let text = "[[registry]]\nlocation = \"quay.io/a\"\n[[registry.mirror]]\nlocation = \"mirror.example.org/a\"\n";
+    let mirrors = Mirrors::read(text, "of the mirror\n").unwrap().unwrap();
+    let of = |version: &str, overrides: Option<&str>| {
+        let mut cluster = cluster(3);
+        cluster.openshift_version = Some(version.to_owned());
+        cluster.install_config_overrides = overrides.map(str::to_owned);
+        let input = ArtifactInput {
+            cluster: &cluster,
+            hosts: &[],
+            pull_secret: PULL_SECRET,
+            manifests: &[],
+            mirrors: Some(&mirrors),
+            trusted: &["of an infra-env\n".to_owned()],
+            seed: [1; 32],
+            now: NOW,
+        };
+        let facts = ClusterFacts::new(&input).unwrap();
+        install_config::render(&input, &facts).unwrap()
+    };
+    let sources = serde_json::json!([{"source": "quay.io/a", "mirrors": ["mirror.example.org/a"]}]);
+    let new = of("4.18.1", None);
+    assert_eq!((&new["imageDigestSources"], &new["imageContentSources"]), (&sources, &Value::Null));
+    assert_eq!(new["additionalTrustBundle"], "of the mirror\n\nof an infra-env");
+    let old = of("4.13.1", Some(r#"{"additionalTrustBundle": "of the user"}"#));
+    assert_eq!((&old["imageDigestSources"], &old["imageContentSources"]), (&Value::Null, &sources));
+    assert_eq!(old["additionalTrustBundle"], "of the user\nof the mirror\n\nof an infra-env");
+}
+
+#[test]
+fn mirrors_are_in_the_discovery_image() {
+    let mirrors = Mirrors { registries_conf: "registries".into(), ca_bundle: "certificates".into() };
+    let infra_env = InfraEnv::default();
+    let input = DiscoveryInput {
+        infra_env: &infra_env,
+        pull_secret: PULL_SECRET,
+        service_base_url: "http://192.0.2.1:8090",
+        agent_image: "quay.example.org/agent:latest",
+        insecure: true,
+        agent_timeout_start_secs: 600,
+        pull_secret_token: None,
+        mirrors: Some(&mirrors),
+        first_nmstate_version: "4.18",
+    };
+    let ignition = parsed(&discovery_ignition(&input).unwrap());
+    let source = |path: &str| {
+        let files = ignition["storage"]["files"].as_array().unwrap();
+        files.iter().find(|file| file["path"] == path).map(|file| file["contents"]["source"].clone()).unwrap()
+    };
+    assert_eq!(source("/etc/containers/registries.conf"), "data:text/plain;base64,cmVnaXN0cmllcw==");
+    assert_eq!(source("/etc/pki/ca-trust/source/anchors/domain.crt"), "data:text/plain;base64,Y2VydGlmaWNhdGVz");
+}
+
 fn discovery(infra_env: &InfraEnv) -> Result<Vec<u8>, ArtifactError> {
     discovery_ignition(&DiscoveryInput {
         infra_env,
@@ -363,6 +419,7 @@ fn discovery(infra_env: &InfraEnv) -> Result<Vec<u8>, ArtifactError> {
         insecure: true,
         agent_timeout_start_secs: 600,
         pull_secret_token: None,
+        mirrors: None,
         first_nmstate_version: "4.18",
     })
 }

@@ -1,5 +1,6 @@
 //! The part of an installation's preparation that the service does by itself, in the background: all files of the cluster.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -104,11 +105,22 @@ impl Core {
             .files_under(&prefix)
             .filter_map(|(key, bytes)| Some((key[prefix.len()..].split_once('/')?.1.to_owned(), bytes.to_vec())))
             .collect();
+        let infra_envs: BTreeSet<Uuid> = hosts.iter().map(|host| host.infra_env_id()).collect();
+        let infra_envs = infra_envs.into_iter().filter_map(|id| self.state.infra_env(id));
+        let trusted: Vec<String> = infra_envs
+            .flat_map(|row| {
+                let of_mirrors = row.mirrors.as_ref().map(|mirrors| mirrors.ca_bundle.clone());
+                [row.infra_env.additional_trust_bundle.clone(), of_mirrors]
+            })
+            .flatten()
+            .collect();
         let input = ArtifactInput {
             cluster: row.cluster(),
             hosts: &inputs,
             pull_secret: &row.private.pull_secret,
             manifests: &manifests,
+            mirrors: row.private.mirrors.as_ref(),
+            trusted: &trusted,
             seed: row.private.artifact_seed,
             now,
         };

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{Cluster, Event, Host, InfraEnv};
+use vlab_installer::Mirrors;
 use vlab_model::view::{ClusterView, HostView};
 
 /// A cluster: what the rules look at, and the rest.
@@ -48,6 +49,9 @@ pub struct ClusterPrivate {
     /// What its resources said when they were last taken in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_spec: Option<String>,
+    /// Mirrors of registries that only this cluster has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirrors: Option<Mirrors>,
 }
 
 /// An infra-env.
@@ -68,6 +72,9 @@ pub struct InfraEnvRow {
     /// What its resource said when it was last taken in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_spec: Option<String>,
+    /// Mirrors of registries that only this infra-env has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirrors: Option<Mirrors>,
 }
 
 /// A host.

@@ -253,6 +253,9 @@ async fn ask(
         let why = "beside the API server of --hub-assets there is no controller manager".to_owned();
         target.unmet.insert(Need::GarbageCollection, why);
     }
+    if !matches!(prepared.target, Service::Simulated) {
+        target.unmet.insert(Need::Operator, "the operator is a program of its own, which is not there".to_owned());
+    }
     let begun = Instant::now();
     let mut progress = Progress::new(checks.len(), args.quiet);
     let endpoint = hosted.endpoint;

@@ -38,7 +38,9 @@ const OVER_KUBERNETES: &[(&str, &str)] = &[
     ("binding.yaml", include_str!("../kube/binding.yaml")),
     ("changes.yaml", include_str!("../kube/changes.yaml")),
     ("manifests.yaml", include_str!("../kube/manifests.yaml")),
+    ("mirrors.yaml", include_str!("../kube/mirrors.yaml")),
     ("bare-metal.yaml", include_str!("../kube/bare-metal.yaml")),
+    ("service-config.yaml", include_str!("../kube/service-config.yaml")),
     ("classifications.yaml", include_str!("../kube/classifications.yaml")),
     ("deletion.yaml", include_str!("../kube/deletion.yaml")),
 ];
@@ -87,6 +89,8 @@ pub enum Need {
     Alone,
     /// What goes with its owner on a cluster: a controller collects it.
     GarbageCollection,
+    /// The operator that deploys the service.
+    Operator,
 }
 
 impl Need {
@@ -103,6 +107,7 @@ impl Need {
             Need::NoImageService => "a service without an image service (ENABLE_IMAGE_SERVICE=false)",
             Need::Alone => "a service that nobody else uses",
             Need::GarbageCollection => "somebody who deletes what belongs to a resource that is gone",
+            Need::Operator => "the operator that deploys the service",
         }
     }
 }

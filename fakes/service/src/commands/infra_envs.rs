@@ -5,10 +5,11 @@ use std::sync::Arc;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{
-    HostStaticNetworkConfig, ImageType, InfraEnv, InfraEnvCreateParams, InfraEnvUpdateParams, KernelArgument, Severity,
+    Event, HostStaticNetworkConfig, ImageType, InfraEnv, InfraEnvCreateParams, InfraEnvUpdateParams, KernelArgument,
+    Severity,
 };
 use vlab_image_service::cpio::gzip;
-use vlab_installer::networks;
+use vlab_installer::{Mirrors, networks};
 
 use super::checks::{check_changed_pull_secret, check_ntp, check_proxy, check_pull_secret, check_ssh_key, complaints};
 use super::clusters::check_vip_allocation;
@@ -83,18 +84,13 @@ impl Core {
     }
 
     fn announce_image(&mut self, now: Timestamp, id: Uuid) {
-        let Some(link) = self.state.infra_env(id).map(|r| self.image_link(&r.infra_env)) else { return };
-        if link.is_some() {
-            self.state.edit_infra_env(id, now, |row| row.infra_env.download_url = link);
-            let kind = self.state.infra_env(id).map(|r| r.infra_env.type_).unwrap_or_default();
-            self.infra_env_event(
-                now,
-                id,
-                "image_info_updated",
-                Severity::Info,
-                format!("Updated image information (Image type is \"{kind}\")"),
-            );
-        }
+        let Some(infra_env) = self.state.infra_env(id).map(|row| row.infra_env.clone()) else { return };
+        let Some(link) = self.image_link(&infra_env) else { return };
+        self.state.edit_infra_env(id, now, |row| row.infra_env.download_url = Some(link));
+        let text = format!("Updated image information (Image type is \"{}\")", infra_env.type_);
+        let event = user_event(now, "image_info_updated", Severity::Info, text);
+        // It is told to its cluster, too, as nothing else of an infra-env is.
+        self.state.append_event(Event { infra_env_id: Some(id), cluster_id: infra_env.cluster_id, ..event });
     }
 }
 
@@ -268,6 +264,14 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, p: &InfraEnvUpda
             row.pull_secret.clone_from(secret);
         }
     });
+    core.announce_image(now, id);
+    Ok(())
+}
+
+/// Gives an infra-env mirrors of registries of its own, or takes them away.
+pub(crate) fn set_mirrors(core: &mut Core, now: Timestamp, id: Uuid, mirrors: Option<Mirrors>) -> Result<(), Refusal> {
+    find(core, id)?;
+    core.state.edit_infra_env(id, now, |row| row.mirrors = mirrors);
     core.announce_image(now, id);
     Ok(())
 }

@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use vlab_api::types::{
-    DiskConfigParams, DiskRole, Event, HostRole, HostStatus, HostUpdateParams, NodeLabelParams, Severity,
+    DiskConfigParams, DiskRole, Event, HostRole, HostStatus, HostUpdateParams, IgnitionEndpointHttpHeadersParams,
+    NodeLabelParams, Severity,
 };
 use vlab_model::disks;
 use vlab_model::host::HostEvent;
@@ -331,10 +334,38 @@ fn update(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt>
     {
         params.disks_selected_config = Some(vec![DiskConfigParams { id, role: Some(DiskRole::Install) }]);
     }
+    let token = ignition_token(pass, agent)?;
+    if token != row.private.ignition_endpoint_token {
+        params.ignition_endpoint_token = Some(token.unwrap_or_default());
+    }
+    let headers: Vec<IgnitionEndpointHttpHeadersParams> = spec::text_map(&spec["ignitionEndpointHTTPHeaders"])
+        .into_iter()
+        .map(|(key, value)| IgnitionEndpointHttpHeadersParams { key, value })
+        .collect();
+    let said = serde_json::to_string(&headers).unwrap_or_default();
+    if said != row.private.ignition_endpoint_http_headers.as_deref().unwrap_or("[]") {
+        params.ignition_endpoint_http_headers = Some(headers);
+    }
     if params != HostUpdateParams::default() {
         hosts::update(pass.core, pass.now, host, &params)?;
     }
     arguments(pass, spec, &row, host)
+}
+
+/// The token with which the host fetches its ignition, from the Secret that the Agent names.
+fn ignition_token(pass: &Pass<'_>, agent: &Value) -> Result<Option<String>, Halt> {
+    let key = reference(&agent["spec"]["ignitionEndpointTokenReference"], namespace(agent));
+    if key.is_empty() {
+        return Ok(None);
+    }
+    let missing = || Problem::Backend(format!("Failed to get user-data secret: Secret {key:?} not found"));
+    let secret = pass.get(Kind::Secret, &key).ok_or_else(missing)?;
+    pass.mark_as_used(&secret)?;
+    let Some(token) = secret["data"]["ignition-token"].as_str() else {
+        return Err(Problem::Backend(format!("secret {key} did not contain key ignition-token")).into());
+    };
+    let bytes = STANDARD.decode(token).unwrap_or_default();
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|token| !token.is_empty()))
 }
 
 /// Arguments and ignition of the installation: JSON in a text.

@@ -8,23 +8,30 @@ use serde_json::{Map, Value, json};
 use vlab_api::Timestamp;
 
 use super::client::Kind;
-use super::object::{BACKUP_LABEL, BMH_LABEL, INFRA_ENV_LABEL, annotation, is_deleted, label, name, namespace, text};
+use super::object::{
+    BACKUP_LABEL, BMH_LABEL, INFRA_ENV_LABEL, alike, annotation, is_deleted, label, name, namespace, text,
+};
 use super::pass::{Pass, Stop, merge, put};
 
 const FINALIZER: &str = "bmac.agent-install.openshift.io/deprovision";
 const DETACHED: &str = "baremetalhost.metal3.io/detached";
+/// metal3 does nothing to a BareMetalHost that has it.
+pub(super) const PAUSED: &str = "baremetalhost.metal3.io/paused";
+/// Its status, for the metal3 of another hub.
+pub(super) const STATUS: &str = "baremetalhost.metal3.io/status";
+const BY_US: &str = "assisted-service-controller";
 const INSPECT: &str = "inspect.metal3.io";
 /// So long an image must not have changed before hosts get it.
 const COOLS_DOWN: Duration = Duration::from_secs(60);
 
 pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     let Some(bmh) = pass.get(Kind::BareMetalHost, key) else { return Ok(()) };
-    if is_deleted(&bmh) {
-        return pass.drop_finalizer(&bmh, FINALIZER);
-    }
     let of = label(&bmh, INFRA_ENV_LABEL);
     if of.is_empty() {
-        return Ok(());
+        return pass.drop_finalizer(&bmh, FINALIZER);
+    }
+    if is_deleted(&bmh) {
+        return let_go(&bmh);
     }
     pass.finalizer(&bmh, FINALIZER)?;
     let Some(infra_env) = pass.get(Kind::InfraEnv, &format!("{}/{of}", namespace(&bmh))) else { return Ok(()) };
@@ -35,6 +42,12 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     if let Some(agent) = &agent {
         detach(&bmh, agent)?;
     }
+    // It came from another hub: metal3 is to take its status from the annotation.
+    if text(&bmh["status"]["provisioning"]["state"]).is_empty()
+        && [PAUSED, STATUS].iter().all(|name| !annotation(&bmh, name).is_empty())
+    {
+        return Err(merge(&bmh, "", &json!({ "metadata": { "annotations": { PAUSED: null } } })));
+    }
     // The Agent of a host that has booted from something else is none of its business.
     if attach(pass, &bmh, &infra_env)?
         && let Some(agent) = &agent
@@ -43,6 +56,18 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         tell_metal3(&bmh, agent)?;
     }
     Ok(())
+}
+
+/// It is deleted: metal3 is to look at it again, and the service holds it no more. Its Agent stays.
+fn let_go(bmh: &Value) -> Result<(), Stop> {
+    let mut changed = bmh.clone();
+    if let Some(annotations) = changed["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(PAUSED);
+    }
+    if let Some(finalizers) = changed["metadata"]["finalizers"].as_array_mut() {
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+    }
+    if changed == *bmh { Ok(()) } else { Err(put(changed)) }
 }
 
 /// Gives the host the image, once that has settled; does it have it?
@@ -230,6 +255,19 @@ fn tell_metal3(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     Err(merge(bmh, "", &said))
 }
 
+/// Keeps the status in an annotation and metal3 away, so that the BareMetalHost can be moved to another hub as it is.
+fn pause(bmh: &Value) -> Result<(), Stop> {
+    let kept: Option<Value> = serde_json::from_str(annotation(bmh, STATUS)).ok();
+    let same = kept.is_some_and(|kept| alike(&kept, &bmh["status"]));
+    if same && annotation(bmh, PAUSED) == BY_US {
+        return Ok(());
+    }
+    let mut changed = bmh.clone();
+    changed["metadata"]["annotations"][STATUS] = json!(bmh["status"].to_string());
+    changed["metadata"]["annotations"][PAUSED] = json!(BY_US);
+    Err(put(changed))
+}
+
 /// A host that is being installed, or is, is nothing that metal3 should switch off.
 fn detach(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     let stage = text(&agent["status"]["progress"]["currentStage"]);
@@ -238,12 +276,16 @@ fn detach(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     let is = !annotation(bmh, DETACHED).is_empty();
     if wanted && !is {
         let mut changed = bmh.clone();
-        changed["metadata"]["annotations"][DETACHED] = json!("assisted-service-controller");
+        changed["metadata"]["annotations"][DETACHED] = json!(BY_US);
         return Err(put(changed));
+    }
+    // Only then: what is kept is to say that it is detached.
+    if wanted && bmh["status"]["operationalStatus"] == "detached" {
+        pause(bmh)?;
     }
     if waits && is {
         // It is to boot from its image again.
-        let patch = json!({ "metadata": { "annotations": { DETACHED: null, "inspect.metal3.io/hardwaredetails": null } },
+        let patch = json!({ "metadata": { "annotations": { DETACHED: null, PAUSED: null, "inspect.metal3.io/hardwaredetails": null } },
                             "spec": { "image": null } });
         return Err(merge(bmh, "", &patch));
     }

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use vlab_api::types::{
-    ClusterCreateParams, ClusterStatus, CreateManifestParams, HostRole, HostStatus, IgnoredValidations,
-    ImportClusterParams,
+    ClusterCreateParams, ClusterStatus, CreateManifestParams, HostRole, HostStatus, IgnitionEndpoint,
+    IgnoredValidations, ImportClusterParams,
 };
 
 use super::client::Kind;
@@ -20,8 +20,7 @@ use super::object::{
     text,
 };
 use super::pass::{Halt, Pass, Problem, Stop, delete, merge, post, put, told};
-use super::spec;
-use super::{Command, Who};
+use super::{Command, Who, mirrors, spec};
 use crate::commands::{clusters, files, install, manifests};
 use crate::rows::{ClusterRow, HostRow};
 use crate::state::is_open;
@@ -161,8 +160,15 @@ fn sync(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(), H
         return import(pass, key, cd);
     }
     let secret = pull_secret(pass, namespace(cd), &cd["spec"]["pullSecretRef"])?;
-    let release = release(pass, aci)?;
-    let wanted = spec::cluster(cd, aci, secret, release);
+    let set = image_set(pass, cd, aci)?;
+    let mirrors = mirrors::named(pass, &aci["spec"]["mirrorRegistryRef"], namespace(aci))?;
+    let mirrors = mirrors.map_err(Problem::Input)?;
+    let release = match &row {
+        Some(row) => release_of(row),
+        None => release(pass, &set)?,
+    };
+    let endpoint = ignition_endpoint(pass, aci)?;
+    let wanted = spec::cluster(cd, aci, secret, release, endpoint);
     let id = match row {
         None => {
             let id = clusters::create(pass.core, pass.now, wanted.clone())?;
@@ -170,6 +176,7 @@ fn sync(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(), H
             pass.core.state.edit_cluster(id, pass.now, |row| {
                 row.private.kube_key = Some(key.to_owned());
                 row.private.kube_spec = said;
+                row.private.mirrors = mirrors;
             });
             pass.index.put_cluster(key.to_owned(), id);
             let waiting = pass.client.all_of(Kind::InfraEnv, key);
@@ -178,7 +185,12 @@ fn sync(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(), H
         }
         Some(row) => {
             update(pass, &row, &wanted)?;
-            row.cluster().id
+            let id = row.cluster().id;
+            // The real one takes them with another change only.
+            if is_open(row.cluster().status) && !row.view.is_day2() && row.private.mirrors != mirrors {
+                pass.core.state.edit_cluster(id, pass.now, |row| row.private.mirrors = mirrors);
+            }
+            id
         }
     };
     overrides(pass, aci, id)
@@ -220,18 +232,54 @@ pub(super) fn pull_secret(pass: &Pass<'_>, namespace: &str, at: &Value) -> Resul
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The release that the ClusterImageSet names: its version and its image. That there is none is taken for a trouble of the service's, as
-/// the real one does: it may come yet.
-fn release(pass: &Pass<'_>, aci: &Value) -> Result<(String, String), Halt> {
+/// The ClusterImageSet that the AgentClusterInstall names; only an installed cluster needs none. That it is not there is taken for a
+/// trouble of the service's, as the real one does: it may come yet.
+fn image_set(pass: &Pass<'_>, cd: &Value, aci: &Value) -> Result<Arc<Value>, Halt> {
+    if aci["spec"]["imageSetRef"].is_null() {
+        if cd["spec"]["installed"] == true {
+            return Ok(Arc::default());
+        }
+        let text = "ClusterImageSet must be named in spec.imageSetRef of a cluster that is not installed";
+        return Err(Problem::Input(text.into()).into());
+    }
     let name = text(&aci["spec"]["imageSetRef"]["name"]);
     let missing =
         || Problem::Backend(format!("failed to get cluster image set {name}: ClusterImageSet {name:?} not found"));
-    let set = pass.get(Kind::ClusterImageSet, name).ok_or_else(missing)?;
+    Ok(pass.get(Kind::ClusterImageSet, name).ok_or_else(missing)?)
+}
+
+/// The release with which a cluster was registered: no ClusterImageSet changes it later.
+fn release_of(row: &ClusterRow) -> (String, String) {
+    let c = row.cluster();
+    (c.openshift_version.clone().unwrap_or_default(), c.ocp_release_image.clone().unwrap_or_default())
+}
+
+/// The release that the ClusterImageSet names: its version and its image.
+fn release(pass: &Pass<'_>, set: &Value) -> Result<(String, String), Halt> {
     let image = text(&set["spec"]["releaseImage"]);
     let known = pass.core.config.settings.release_images.iter().find(|release| release.url == image);
     let unknown = || Problem::Backend(format!("failed to get release image {image}: unknown release image"));
     let release = known.ok_or_else(unknown)?;
     Ok((release.version.clone(), image.to_owned()))
+}
+
+/// Where hosts get their ignition, with the certificate of that place.
+fn ignition_endpoint(pass: &Pass<'_>, aci: &Value) -> Result<Option<IgnitionEndpoint>, Halt> {
+    let endpoint = &aci["spec"]["ignitionEndpoint"];
+    let Some(url) = filled(&endpoint["url"]) else { return Ok(None) };
+    let key = reference(&endpoint["caCertificateReference"], namespace(aci));
+    if key.is_empty() {
+        return Ok(Some(IgnitionEndpoint { url: Some(url), ca_certificate: None }));
+    }
+    let missing =
+        || Problem::Backend(format!("Failed to get and parse ignition ca certificate: Secret {key:?} not found"));
+    let secret = pass.get(Kind::Secret, &key).ok_or_else(missing)?;
+    pass.mark_as_used(&secret)?;
+    let Some(certificate) = filled(&secret["data"]["tls.crt"]) else {
+        let text = "Failed to get and parse ignition ca certificate: CA Secret is missing tls.crt key";
+        return Err(Problem::Backend(text.into()).into());
+    };
+    Ok(Some(IgnitionEndpoint { url: Some(url), ca_certificate: Some(certificate) }))
 }
 
 /// A cluster that runs already is taken in, to add hosts to it.

@@ -126,14 +126,17 @@ pub(super) fn of_cluster(status: ClusterStatus, of: &OfCluster<'_>) -> Vec<Condi
 }
 
 fn validated_cluster(status: ClusterStatus, of: &OfCluster<'_>) -> Condition {
-    use ClusterStatus::{Insufficient, PendingForInput};
+    use ClusterStatus::{AddingHosts, Insufficient, PendingForInput};
     let (failing, any) = failures(of.validations, status == PendingForInput);
     let (is, reason, message) = match status {
         Insufficient => ("False", "ValidationsFailing", text("The cluster's validations are failing: ", &failing)),
         PendingForInput => {
             ("False", "ValidationsUserPending", text("The cluster's validations are pending for user: ", &failing))
         }
-        _ if !any => ("Unknown", "ValidationsUnknown", "The cluster's validations have not yet been calculated".into()),
+        // Those of a cluster that takes more hosts are calculated no more.
+        _ if !any && status != AddingHosts => {
+            ("Unknown", "ValidationsUnknown", "The cluster's validations have not yet been calculated".into())
+        }
         _ => ("True", "ValidationsPassing", "The cluster's validations are passing".into()),
     };
     Condition::new("Validated", is, reason, message)
@@ -354,6 +357,16 @@ mod tests {
             (reason("RequirementsMet").as_str(), reason("Completed").as_str(), reason("Stopped").as_str()),
             (requirements, completed, stopped)
         );
+    }
+
+    /// Nobody calculates the validations of a cluster that takes more hosts.
+    #[rstest]
+    #[case(ClusterStatus::AddingHosts, "ValidationsPassing")]
+    #[case(ClusterStatus::Ready, "ValidationsUnknown")]
+    #[case(ClusterStatus::Insufficient, "ValidationsFailing")]
+    fn without_validations_a_cluster_is(#[case] status: ClusterStatus, #[case] reason: &str) {
+        let of = OfCluster { info: "", validations: &Value::Null, held: false, waits: None, preparation: None };
+        assert_eq!(validated_cluster(status, &of).reason, reason);
     }
 
     #[rstest]

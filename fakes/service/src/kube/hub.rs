@@ -1,8 +1,9 @@
-//! What others do on a hub. Hive says on a ClusterDeployment what became of its installation; metal3 provisions BareMetalHosts; the
-//! operator judges its AgentServiceConfig. A hub that has them does without these.
+//! What others do on a hub. Hive says on a ClusterDeployment what became of its installation; metal3 provisions BareMetalHosts. A hub that
+//! has them does without these.
 
 use serde_json::{Value, json};
 
+use super::bare_metal::{PAUSED, STATUS};
 use super::client::Kind;
 use super::conditions::{Condition, merged};
 use super::object::{annotation, filled, is_deleted, namespace, text, time};
@@ -66,8 +67,14 @@ pub(super) fn hive(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
 /// metal3's part: a host that is described gets available, and one that has an image is provisioned with it.
 pub(super) fn metal3(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     let Some(bmh) = pass.get(Kind::BareMetalHost, key) else { return Ok(()) };
-    if is_deleted(&bmh) {
+    if is_deleted(&bmh) || !annotation(&bmh, PAUSED).is_empty() {
         return Ok(());
+    }
+    // One that comes from another hub is as it was there.
+    if bmh["status"]["provisioning"].is_null()
+        && let Ok(kept) = serde_json::from_str::<Value>(annotation(&bmh, STATUS))
+    {
+        return pass.status(&bmh, kept);
     }
     if !annotation(&bmh, "baremetalhost.metal3.io/detached").is_empty() {
         let mut status = bmh["status"].clone();
@@ -86,35 +93,4 @@ pub(super) fn metal3(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     status["errorMessage"] = json!("");
     status["errorCount"] = json!(0);
     pass.status(&bmh, status)
-}
-
-/// The operator's part, as far as a resource can be right or wrong by itself.
-pub(super) fn service_config(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
-    let Some(config) = pass.get(Kind::AgentServiceConfig, key) else { return Ok(()) };
-    let named = key == "agent";
-    let storage = |name: &str| {
-        let request = &config["spec"][name]["resources"]["requests"]["storage"];
-        request.is_string() || request.is_number()
-    };
-    let missing: Vec<&str> =
-        ["databaseStorage", "filesystemStorage"].into_iter().filter(|name| !storage(name)).collect();
-    let (is, reason, message) = if !named {
-        let text = format!("Invalid name: an AgentServiceConfig must be called agent, not {key}");
-        ("False", "ConfigFailure", text)
-    } else if !missing.is_empty() {
-        ("False", "StorageFailure", format!("spec.{} does not say how much storage is wanted", missing.join(", spec.")))
-    } else {
-        ("True", "ReconcileSucceeded", "AgentServiceConfig reconcile completed without error.".to_owned())
-    };
-    let wanted = [
-        Condition::new("ReconcileCompleted", is, reason, message),
-        if is == "True" {
-            Condition::new("DeploymentsHealthy", "True", "DeploymentSucceeded", "All the deployments are healthy")
-        } else {
-            Condition::new("DeploymentsHealthy", "False", "DeploymentFailure", "Nothing was deployed")
-        },
-    ];
-    let mut status: Value = config["status"].clone();
-    status["conditions"] = merged(&config["status"]["conditions"], &wanted, pass.now, true);
-    pass.status(&config, status)
 }

@@ -12,7 +12,7 @@ use super::clusters::pull_secret;
 use super::conditions::{Condition, merged};
 use super::object::{INFRA_ENV_LABEL, is_deleted, name, namespace, reference, text, time};
 use super::pass::{Halt, Pass, Problem, Stop, told};
-use super::spec;
+use super::{mirrors, spec};
 use crate::commands::infra_envs;
 
 const FINALIZER: &str = "infraenv.agent-install.openshift.io/ai-deprovision";
@@ -83,6 +83,8 @@ fn sync(pass: &mut Pass<'_>, key: &str, object: &Value) -> Result<Came, Halt> {
     }
     let secret = pull_secret(pass, namespace(object), &object["spec"]["pullSecretRef"])?;
     let networks = static_networks(pass, object)?;
+    let mirrors = mirrors::named(pass, &object["spec"]["mirrorRegistryRef"], namespace(object))?;
+    let mirrors = mirrors.map_err(Problem::Backend)?;
     let version =
         cluster.and_then(|id| pass.core.state.cluster(id)).and_then(|row| row.cluster().openshift_version.clone());
     let wanted = spec::infra_env(object, secret, networks, version);
@@ -96,6 +98,7 @@ fn sync(pass: &mut Pass<'_>, key: &str, object: &Value) -> Result<Came, Halt> {
             pass.core.state.edit_infra_env(id, pass.now, |row| {
                 row.kube_namespace = Some(namespace);
                 row.kube_spec = said;
+                row.mirrors = mirrors;
             });
             pass.index.put_infra_env(key.to_owned(), id);
         }
@@ -106,6 +109,10 @@ fn sync(pass: &mut Pass<'_>, key: &str, object: &Value) -> Result<Came, Halt> {
             if before.as_ref() != Some(&wanted) {
                 infra_envs::update(pass.core, pass.now, id, &spec::infra_env_change(&wanted))?;
                 pass.core.state.edit_infra_env(id, pass.now, |row| row.kube_spec = said);
+            }
+            // The real one stores them only when the infra-env is made.
+            if row.mirrors != mirrors {
+                infra_envs::set_mirrors(pass.core, pass.now, id, mirrors)?;
             }
         }
     }

@@ -10,8 +10,10 @@
 //!   are nothing special: the next pass sees what is there.
 //! * `clusters`, `infra_envs`, `agents`, `bare_metal`, `classification` are the passes of the kinds. `conditions` has the tables of
 //!   conditions.
-//! * `hub` plays what others do on a hub: Hive for clusters that are installed, metal3 for bare-metal hosts.
+//! * `hub` plays what others do on a hub: Hive for clusters that are installed, metal3 for bare-metal hosts. `service_config` is the
+//!   operator's.
 //! * `lease` says which process has the controllers; where that is asked, [`Elector`] stands beside [`Door`].
+//! * `mirrors` reads the ConfigMaps with mirrors of registries.
 //! * `definitions` are the kinds as definitions for an API server.
 
 mod agents;
@@ -24,8 +26,10 @@ mod definitions;
 mod hub;
 mod infra_envs;
 mod lease;
+mod mirrors;
 mod object;
 mod pass;
+mod service_config;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +47,7 @@ pub use self::lease::Elector;
 pub use self::object::INFRA_ENV_LABEL;
 
 use self::client::{Change, Client};
-use self::object::{BMH_LABEL, CLUSTER_OF_SECRET, label, reference};
+use self::object::{BMH_LABEL, CLUSTER_OF_SECRET, label, reference, text};
 use self::pass::{Pass, Stop};
 use crate::Core;
 use crate::rows::{ClusterRow, HostRow, InfraEnvRow, Write};
@@ -365,7 +369,7 @@ impl Door {
             Who::Agent => agents::pass(&mut pass, key),
             Who::Bmh => bare_metal::pass(&mut pass, key),
             Who::Classification => classification::pass(&mut pass, key),
-            Who::ServiceConfig => hub::service_config(&mut pass, key),
+            Who::ServiceConfig => service_config::pass(&mut pass, key),
         };
         core.state.end_unit();
         wanted.into_iter().for_each(|item| self.queue.add(item, now));
@@ -459,6 +463,12 @@ fn is_synced(agent: Option<&Value>) -> bool {
     conditions.into_iter().flatten().any(|c| c["type"] == "SpecSynced" && c["status"] == "True")
 }
 
+/// The AgentServiceConfig, where something of its namespace changed: it may name that.
+fn service_config(client: &Client, namespace: &str) -> Option<Item> {
+    let named = namespace == vlab_model::lease::NAMESPACE && client.get(Kind::AgentServiceConfig, "agent").is_some();
+    named.then(|| (Who::ServiceConfig, "agent".to_owned()))
+}
+
 /// Whose passes look at that resource.
 fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object: &Value) -> Vec<Item> {
     let own = |who: Who| vec![(who, key.to_owned())];
@@ -510,7 +520,10 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
             };
             let clusters = clusters.filter(named_by).map(|(key, _)| (Who::Cluster, key.clone()));
             let infra_envs = infra_envs.filter(|(_, ie)| named(ie)).map(|(key, _)| (Who::InfraEnv, key.clone()));
-            clusters.chain(infra_envs).collect()
+            let token = |agent: &Value| reference(&agent["spec"]["ignitionEndpointTokenReference"], namespace) == key;
+            let agents = client.all_in(Kind::Agent, namespace).filter(|(_, agent)| token(agent));
+            let agents = agents.map(|(key, _)| (Who::Agent, key.clone()));
+            clusters.chain(infra_envs).chain(agents).chain(service_config(client, namespace)).collect()
         }
         Kind::ConfigMap | Kind::ClusterImageSet => {
             // What waits for one of these says so in its status and is looked at again.
@@ -521,6 +534,16 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
                 client.all_in(Kind::ClusterDeployment, namespace).map(|(key, _)| key).collect()
             };
             items.extend(clusters.into_iter().map(|key| (Who::Cluster, key.clone())));
+            if kind == Kind::ConfigMap {
+                let mirrors = |of: &Value| reference(&of["spec"]["mirrorRegistryRef"], "") == key;
+                let infra_envs = client.all(Kind::InfraEnv).filter(|(_, infra_env)| mirrors(infra_env));
+                items.extend(infra_envs.map(|(key, _)| (Who::InfraEnv, key.clone())));
+                let installs = client.all(Kind::AgentClusterInstall).filter(|(_, aci)| mirrors(aci));
+                let of =
+                    |aci: &Value| reference(&aci["spec"]["clusterDeploymentRef"], text(&aci["metadata"]["namespace"]));
+                items.extend(installs.map(|(_, aci)| (Who::Cluster, of(aci))));
+            }
+            items.extend(service_config(client, namespace));
             items
         }
         Kind::BareMetalHost => {

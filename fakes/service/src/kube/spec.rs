@@ -65,7 +65,13 @@ fn hyperthreading(spec: &Value) -> Option<String> {
 }
 
 /// What a cluster is to be.
-pub(super) fn cluster(cd: &Value, aci: &Value, pull_secret: String, release: (String, String)) -> ClusterCreateParams {
+pub(super) fn cluster(
+    cd: &Value,
+    aci: &Value,
+    pull_secret: String,
+    release: (String, String),
+    endpoint: Option<IgnitionEndpoint>,
+) -> ClusterCreateParams {
     let spec = &aci["spec"];
     let networking = &spec["networking"];
     let (masters, ..) = expected(aci);
@@ -89,6 +95,7 @@ pub(super) fn cluster(cd: &Value, aci: &Value, pull_secret: String, release: (St
         no_proxy: filled(&spec["proxy"]["noProxy"]),
         schedulable_masters: spec["mastersSchedulable"].as_bool(),
         hyperthreading: hyperthreading(spec),
+        ignition_endpoint: endpoint,
         ..ClusterCreateParams::default()
     };
     params.cluster_networks = networks("clusterNetwork").map(|list| {
@@ -120,9 +127,6 @@ pub(super) fn cluster(cd: &Value, aci: &Value, pull_secret: String, release: (St
             mode: filled(&encryption["mode"]),
             tang_servers: filled(&encryption["tangServers"]),
         });
-    }
-    if let Some(url) = filled(&spec["ignitionEndpoint"]["url"]) {
-        params.ignition_endpoint = Some(IgnitionEndpoint { url: Some(url), ca_certificate: None });
     }
     params
 }
@@ -169,6 +173,7 @@ pub(super) fn cluster_change(old: &ClusterCreateParams, new: &ClusterCreateParam
         },
         machine_networks: other(&old.machine_networks, &new.machine_networks, Vec::new),
         disk_encryption: if old.disk_encryption == new.disk_encryption { None } else { new.disk_encryption.clone() },
+        ignition_endpoint: other(&old.ignition_endpoint, &new.ignition_endpoint, IgnitionEndpoint::default),
         load_balancer: if old.load_balancer == new.load_balancer { None } else { new.load_balancer.clone() },
         ..V2ClusterUpdateParams::default()
     })
@@ -271,10 +276,17 @@ mod tests {
             json!({"spec": {"provisionRequirements": {"controlPlaneAgents": 3}, "apiVIP": vip,
                             "networking": {"clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}]}}})
         };
-        let of = |vip| cluster(&cd, &aci(vip), "p".into(), ("4.16".into(), "image".into()));
+        let of = |vip| cluster(&cd, &aci(vip), "p".into(), ("4.16".into(), "image".into()), None);
         assert_eq!(cluster_change(&of("10.0.0.1"), &of("10.0.0.1")), None);
         let change = cluster_change(&of("10.0.0.1"), &of("10.0.0.2")).unwrap();
         assert_eq!(change.api_vips.unwrap()[0].ip.as_deref(), Some("10.0.0.2"));
         assert_eq!(change.name, None);
+        // What is taken back is emptied.
+        let place = IgnitionEndpoint { url: Some("https://a".into()), ca_certificate: Some("b".into()) };
+        let with = |endpoint| cluster(&cd, &aci("10.0.0.1"), "p".into(), ("4.16".into(), "image".into()), endpoint);
+        let change = cluster_change(&with(Some(place.clone())), &with(None)).unwrap();
+        assert_eq!(change.ignition_endpoint, Some(IgnitionEndpoint::default()));
+        let change = cluster_change(&with(None), &with(Some(place.clone()))).unwrap();
+        assert_eq!(change.ignition_endpoint, Some(place));
     }
 }

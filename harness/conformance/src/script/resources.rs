@@ -13,6 +13,24 @@ const CONTROLLERS: Duration = Duration::from_secs(3);
 /// Who applies, for the API server.
 const APPLIES: &str = "fieldManager=vlab&force=true";
 
+/// Where a registry's images are, too.
+const REGISTRIES: &str = "[[registry]]\nlocation = \"quay.io/openshift-release-dev\"\n\n\
+                          [[registry.mirror]]\nlocation = \"mirror.example.com/release\"\n";
+
+/// The certificate of that one.
+const CERTIFICATE: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBkTCCATegAwIBAgIUGTqt2jankEDaOAZZclK0aL1q37QwCgYIKoZIzj0EAwIw\n\
+HTEbMBkGA1UEAwwSbWlycm9yLmV4YW1wbGUuY29tMCAXDTI2MTEyODEyNTEyMFoY\n\
+DzIxMjYxMTA0MTI1MTIwWjAdMRswGQYDVQQDDBJtaXJyb3IuZXhhbXBsZS5jb20w\n\
+WTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATkVj4WAIyjjaLlsQgpFeTsfKY++Buz\n\
+Rat3l94RzSdda5gybE+OSam11F0sLnRSmPfgVEr76DE6ufxUXFqmswuao1MwUTAd\n\
+BgNVHQ4EFgQU/XrqzFbgrT0yMzd4k/Ccnb/gM78wHwYDVR0jBBgwFoAU/XrqzFbg\n\
+rT0yMzd4k/Ccnb/gM78wDwYDVR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNIADBF\n\
+AiBxdTYnr7qpwNWkRLHOc5t/ol6Rcb3iQ5D/ZUNdqsmMYQIhAPXBlIMY2keA21Ly\n\
+AYzAd/9s9oi4xu1PbUJ2bd04dd9f\n\
+-----END CERTIFICATE-----\n";
+
 impl Script<'_> {
     pub(super) async fn resource(&mut self, step: &ResourceStep) -> Done {
         match step {
@@ -118,6 +136,14 @@ impl Script<'_> {
             "manifests" => {
                 let file = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra}\n";
                 with(Kind::ConfigMap, "manifests", json!({ "data": { "extra.yaml": file } }))
+            }
+            "mirrors" => {
+                let data = json!({ "registries.conf": REGISTRIES, "ca-bundle.crt": CERTIFICATE });
+                with(Kind::ConfigMap, "mirrors", json!({ "data": data }))
+            }
+            "ignition-ca" => {
+                let data = json!({ "tls.crt": STANDARD.encode(CERTIFICATE) });
+                with(Kind::Secret, "ignition-ca", json!({ "data": data }))
             }
             "bare-metal-host" => {
                 let labels = json!({ "infraenvs.agent-install.openshift.io": own });

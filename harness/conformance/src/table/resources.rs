@@ -34,6 +34,8 @@ pub const RESOURCES: &[&str] = &[
     "infra-env",
     "nmstate-config",
     "manifests",
+    "mirrors",
+    "ignition-ca",
     "bare-metal-host",
     "classification",
 ];

@@ -51,6 +51,7 @@ async fn what_needs_an_image_service_passes_with_one() {
 #[case::infra_envs(&["infra-envs", "bare-metal", "classifications"])]
 #[case::agents(&["agents", "binding", "deletion"])]
 #[case::changes(&["changes"])]
+#[case::mirrors(&["mirrors", "service-config"])]
 #[tokio::test]
 async fn the_simulated_controllers_pass_all_checks(#[case] areas: &[&str]) {
     let services = Services::new(settings("1s")).await.unwrap();
@@ -80,7 +81,9 @@ fn each_area_over_kubernetes_is_performed() {
         "infra-envs",
         "installation",
         "manifests",
+        "mirrors",
         "resources",
+        "service-config",
     ];
     assert_eq!(areas.into_iter().collect::<Vec<_>>(), performed);
 }
