@@ -156,6 +156,8 @@ pub struct Faults {
     out_until: Option<Timestamp>,
     /// What was decided of a change, by its resource version: every watch of the kind meets the same.
     decided: Vec<(u64, Event)>,
+    /// How many decisions were forgotten again.
+    forgotten: usize,
     held: Option<Timestamp>,
     /// The server is to restart, and is back then.
     restarts: Option<Timestamp>,
@@ -249,7 +251,8 @@ impl Faults {
 
     /// Ends all orders.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        // Watches have noted how many there were.
+        *self = Self { forgotten: self.decisions(), ..Self::default() };
     }
 
     pub(crate) fn outage(&mut self, now: Timestamp) -> Option<Failure> {
@@ -359,8 +362,20 @@ impl Faults {
             .any(|state| state.order.fault == Fault::WebhookTimeout && state.about(resource, "") && state.take())
     }
 
-    pub(crate) fn event(&mut self, now: Timestamp, resource: &Resource, change: &Change) -> Event {
-        let known = self.decided.iter().find(|(rv, _)| *rv == change.rv).map(|(_, e)| *e);
+    /// How many decisions there were until now: what a watch notes when it begins.
+    pub(crate) fn decisions(&self) -> usize {
+        self.forgotten + self.decided.len()
+    }
+
+    /// What a watch is told of a change that began when there were so many decisions.
+    pub(crate) fn event(&mut self, now: Timestamp, resource: &Resource, change: &Change, begun: usize) -> Event {
+        let known = self.decided.iter().position(|(rv, _)| *rv == change.rv);
+        let late = known.is_some_and(|at| self.forgotten + at < begun);
+        let known = known.map(|at| self.decided[at].1);
+        // Who asks again from where a watch was closed goes on.
+        if late && known == Some(Event::Close) {
+            return Event::Tell;
+        }
         let event = known.unwrap_or_else(|| {
             let decided = self.decide(resource, change);
             if !self.orders.is_empty() {
@@ -368,6 +383,7 @@ impl Faults {
                 let most = 10_000;
                 if self.decided.len() > most {
                     self.decided.drain(..most / 2);
+                    self.forgotten += most / 2;
                 }
             }
             decided

@@ -69,6 +69,8 @@ struct Watch {
     over: bool,
     /// No fault concerns it.
     faithful: bool,
+    /// How much was decided about what watches are told when it began.
+    begun: usize,
 }
 
 /// All watches.
@@ -217,7 +219,7 @@ impl Watch {
             return;
         };
         for change in changes {
-            let event = if self.faithful { Event::Tell } else { faults.event(now, &self.resource, change) };
+            let event = if self.faithful { Event::Tell } else { faults.event(now, &self.resource, change, self.begun) };
             match event {
                 Event::Later(_) => return,
                 Event::Cut => {
@@ -272,6 +274,7 @@ impl Core {
             due: None,
             over: false,
             faithful: false,
+            begun: self.faults.decisions(),
         };
         if after.is_none() {
             for (_, stored) in self.store.objects(ask.resource.id, ask.namespace(), "") {

@@ -654,6 +654,24 @@ fn faults_of_watches(#[case] fault: Fault, #[case] told: &[&str], #[case] ends: 
     assert_eq!((kinds.iter().map(String::as_str).collect::<Vec<_>>().as_slice(), over), (told, ends));
 }
 
+/// Each watch that was there is closed; who goes on from where it was hears of the change.
+#[test]
+fn a_watch_that_was_closed_goes_on_where_it_was() {
+    let mut m = server();
+    let made = m.create(at(1), MAPS, &map("x", json!({}))).unwrap();
+    let path = format!("{MAPS}?resourceVersion={}", rv(&made));
+    let watches = [m.watch(at(1), &path).unwrap(), m.watch(at(1), &path).unwrap()];
+    m.core.faults.order(at(1), Order::new(Fault::Close, "configmaps"));
+    m.merge(at(2), &format!("{MAPS}/x"), &json!({ "data": { "n": "1" } })).unwrap();
+    for watch in watches {
+        let (events, over) = m.poll_watch(at(2), watch);
+        assert_eq!((events.len(), over), (0, true));
+    }
+    let again = m.watch(at(2), &path).unwrap();
+    let (events, over) = m.poll_watch(at(2), again);
+    assert_eq!((events.len(), over), (1, false));
+}
+
 #[test]
 fn an_event_that_is_held_back_comes_when_it_is_due() {
     let mut m = server();
