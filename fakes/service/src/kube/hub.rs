@@ -76,7 +76,8 @@ pub(super) fn metal3(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     {
         return pass.status(&bmh, kept);
     }
-    if !annotation(&bmh, "baremetalhost.metal3.io/detached").is_empty() {
+    // What it has never looked at has no status that could be changed: the kind wants all of it.
+    if !bmh["status"]["provisioning"].is_null() && !annotation(&bmh, "baremetalhost.metal3.io/detached").is_empty() {
         let mut status = bmh["status"].clone();
         status["operationalStatus"] = json!("detached");
         return pass.status(&bmh, status);
