@@ -168,7 +168,7 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
     } else {
         let populated = populate(plan, options.part, catalogue, (&endpoint, &options.url));
         match options.stop.run_until_cancelled(populated).await {
-            Some(population) => Work::Hosts(population?),
+            Some(population) => Work::Hosts(Box::new(population?)),
             None => Work::Nothing,
         }
     };
@@ -192,7 +192,7 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(0));
     let carried = match work {
         Work::Installs(ready) => installs::carry_out(plan, ready, endpoint.clone(), &setting).await,
-        Work::Hosts(population) => carry_out(plan, population, endpoint.clone(), (&setting, clock)).await,
+        Work::Hosts(population) => carry_out(plan, *population, endpoint.clone(), (&setting, clock)).await,
         Work::Nothing => Carried { cut_short: "it was interrupted before it began".to_owned(), ..Carried::default() },
     };
     // Who ends this waits only a moment for the service's figures.
@@ -241,7 +241,7 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
 
 /// What is to be done.
 enum Work {
-    Hosts(Population),
+    Hosts(Box<Population>),
     Installs(installs::Ready),
     /// It was interrupted before it began.
     Nothing,
