@@ -151,7 +151,7 @@ impl Fleet {
     }
 
     /// What the host at that position answers to a step. `None`: no agent knows it, or it is something to do and not only to
-    /// answer, such as an installation.
+    /// answer, such as an installation. That its agent is replaced is up to whoever plays it ([`steps::upgraded_to`]).
     pub fn answer(
         &mut self,
         now: Timestamp,
@@ -159,7 +159,8 @@ impl Fleet {
         step_type: &str,
         args: Vec<String>,
     ) -> Option<StepAnswer> {
-        let kind = steps::find(step_type).filter(|kind| STEPS[*kind].effect == Effect::None)?;
+        let answers = |kind: &usize| matches!(STEPS[*kind].effect, Effect::None | Effect::RestartUpgraded);
+        let kind = steps::find(step_type).filter(answers)?;
         let host = self.hosts.get(position)?;
         Some(host.answer_at_once(now, &mut self.world, kind, args))
     }

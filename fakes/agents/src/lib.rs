@@ -7,7 +7,7 @@
 //! * [`fleet`] is many hosts as one actor; [`host`] one of them; [`steps`] what an agent answers.
 //! * [`installer`] holds the scripts of the roles; [`cluster`] is the inside of a cluster; [`controller`] runs in it.
 //! * [`hands`] is how the same hosts do their work on real machines. [`archive`] packs logs.
-//! * [`calls`] says which requests are tried again. [`network`] is who reaches whom.
+//! * [`registration`] is what a service answers to a registration. [`calls`] says which requests are tried again. [`network`] is who reaches whom.
 //! * [`fault`] is what can be wrong with hosts, with the network between them and with the inside of a cluster.
 //! * [`alteration`] is what can be wrong on purpose, so that the checks can be tested.
 //! * [`ingress`] makes the certificate that a cluster's controller uploads. [`rng`] is where random choices come from.
@@ -27,6 +27,7 @@ pub mod installer;
 pub mod network;
 pub mod plan;
 pub mod profile;
+pub mod registration;
 pub mod rng;
 pub mod steps;
 mod world;

@@ -609,6 +609,12 @@ fn upgrade_agent(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     })
 }
 
+/// The image of an upgrade that worked, by the answer to the step.
+pub fn upgraded_to(output: &str) -> Option<String> {
+    let response: UpgradeAgentResponse = serde_json::from_str(output).ok()?;
+    response.agent_image.filter(|_| response.result.as_deref() == Some("success"))
+}
+
 fn download_boot_artifacts(site: &mut Site<'_>, args: &[String]) -> StepAnswer {
     let request: DownloadBootArtifactsRequest = take!("download-boot-artifacts", args);
     for url in [&request.kernel_url, &request.initrd_url, &request.rootfs_url] {

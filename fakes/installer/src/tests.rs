@@ -390,17 +390,7 @@ fn mirrors_and_certificates_are_in_the_install_config() {
 fn mirrors_are_in_the_discovery_image() {
     let mirrors = Mirrors { registries_conf: "registries".into(), ca_bundle: "certificates".into() };
     let infra_env = InfraEnv::default();
-    let input = DiscoveryInput {
-        infra_env: &infra_env,
-        pull_secret: PULL_SECRET,
-        service_base_url: "http://192.0.2.1:8090",
-        agent_image: "quay.example.org/agent:latest",
-        insecure: true,
-        agent_timeout_start_secs: 600,
-        pull_secret_token: None,
-        mirrors: Some(&mirrors),
-        first_nmstate_version: "4.18",
-    };
+    let input = DiscoveryInput { mirrors: Some(&mirrors), ..discovery_of(&infra_env) };
     let ignition = parsed(&discovery_ignition(&input).unwrap());
     let source = |path: &str| {
         let files = ignition["storage"]["files"].as_array().unwrap();
@@ -411,7 +401,11 @@ fn mirrors_are_in_the_discovery_image() {
 }
 
 fn discovery(infra_env: &InfraEnv) -> Result<Vec<u8>, ArtifactError> {
-    discovery_ignition(&DiscoveryInput {
+    discovery_ignition(&discovery_of(infra_env))
+}
+
+fn discovery_of(infra_env: &InfraEnv) -> DiscoveryInput<'_> {
+    DiscoveryInput {
         infra_env,
         pull_secret: PULL_SECRET,
         service_base_url: "http://192.0.2.1:8090",
@@ -421,7 +415,7 @@ fn discovery(infra_env: &InfraEnv) -> Result<Vec<u8>, ArtifactError> {
         pull_secret_token: None,
         mirrors: None,
         first_nmstate_version: "4.18",
-    })
+    }
 }
 
 #[test]

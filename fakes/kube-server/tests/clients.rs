@@ -1,12 +1,11 @@
 //! Python clients from PyPI over HTTPS. `VLAB_PYTHON` names a Python that has them; else `python3` is asked.
 
-use std::collections::BTreeMap;
+mod common;
+
 use std::path::Path;
 use std::process::Command;
 
 use rstest::rstest;
-use vlab_kube::Options;
-use vlab_kube_server::{Keys, ServeOptions, kubeconfig, serve};
 
 /// A Python that has that module.
 fn python(module: &str) -> Option<String> {
@@ -27,13 +26,9 @@ async fn python_clients(#[case] module: &str) {
         return;
     };
     let home = tempfile::tempdir().unwrap();
-    let keys = Keys::make(&["127.0.0.1".into()]).unwrap();
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let options =
-        ServeOptions { listen, keys: Some(keys.clone()), core: Options::default(), services: BTreeMap::new() };
-    let server = serve(options).await.unwrap();
+    let (_server, kubeconfig) = common::server().await;
     let config = home.path().join("config");
-    std::fs::write(&config, kubeconfig(&server.url(), Some(&keys))).unwrap();
+    std::fs::write(&config, kubeconfig).unwrap();
     let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
     let done = Command::new(python)
         .arg(clients.join(format!("with_{module}.py")))

@@ -2,13 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::collections::BTreeMap;
+mod common;
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use vlab_kube::Options;
-use vlab_kube_server::{Keys, ServeOptions, Server, kubeconfig, serve};
+use vlab_kube_server::Server;
 
 /// The oldest `kubectl` whose apply is the present one.
 const OLDEST: u64 = 30;
@@ -31,16 +31,8 @@ struct Shell {
 impl Shell {
     async fn new(program: PathBuf) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let keys = Keys::make(&["127.0.0.1".into()]).unwrap();
-        let server = serve(ServeOptions {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            keys: Some(keys.clone()),
-            core: Options::default(),
-            services: BTreeMap::new(),
-        })
-        .await
-        .unwrap();
-        std::fs::write(home.path().join("config"), kubeconfig(&server.url(), Some(&keys))).unwrap();
+        let (server, kubeconfig) = common::server().await;
+        std::fs::write(home.path().join("config"), kubeconfig).unwrap();
         Self { program, home, _server: server }
     }
 

@@ -492,6 +492,9 @@ impl<L: Logic, S: Store> Engine<L, S> {
 
     /// Stores when hosts asked last, where nothing else has brought that along.
     async fn store_heartbeats(&mut self) -> Result<(), StoreError> {
+        if self.heartbeats.due.is_none() {
+            return Ok(());
+        }
         match self.commit_all(0, Vec::new()).await {
             Ok(()) => Ok(()),
             Err(StoreError::Rejected(reason)) => {

@@ -442,7 +442,7 @@ fn written(result: &LoadResult, files: &Files) -> ExitResult {
 /// A figure of a second, if it was noted.
 type OfSecond = fn(&Second) -> Option<u64>;
 
-/// What generator and service needed, by the watch over their processes; nothing when nobody watched.
+/// What the generator needed, and the service where its process was watched.
 fn costs(result: &LoadResult) -> String {
     let answered = result.total().answered.max(1) as f64;
     let cpu = |of: OfSecond| result.seconds.iter().filter_map(of).sum::<u64>() as f64;

@@ -367,11 +367,11 @@ impl Conductor {
         self.settle(now);
     }
 
-    /// Clusters and infra-envs exist, and with them the plans of all hosts that do not come later.
-    pub fn is_set_up(&self) -> bool {
+    /// How many infra-envs, with their clusters, are still to be made before all hosts that do not come later have a plan.
+    pub fn infra_envs_left(&self) -> usize {
         let scenario = &self.config.scenario;
         let pool = usize::from(scenario.hosts.iter().any(|host| host.cluster.is_none()));
-        self.infra_envs.len() >= scenario.clusters.len() + pool
+        (scenario.clusters.len() + pool).saturating_sub(self.infra_envs.len())
     }
 
     /// The hosts without their user.

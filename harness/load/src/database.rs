@@ -13,6 +13,8 @@ use tokio_postgres::{Client, NoTls};
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_secs(1);
+/// A server that has not answered after so long says nothing of that time.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// So many statements are told at the end, those that took longest.
 const STATEMENTS: usize = 12;
 /// No statement is told with more letters.
@@ -151,7 +153,7 @@ impl Watched {
             };
             // The same statement of several users is one.
             match all.get_mut(&row.try_get(0)?) {
-                Some(known) => known.add(&own, 1.0),
+                Some(known) => known.add(&own),
                 None => drop(all.insert(row.try_get(0)?, own)),
             }
         }
@@ -165,7 +167,8 @@ impl Watched {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            let Ok((now, totals)) = self.look().await else {
+            // What it said before is no figure of now.
+            let Ok(Ok((now, totals))) = tokio::time::timeout(PATIENCE, self.look()).await else {
                 before = None;
                 tell.send_replace(None);
                 continue;
@@ -186,11 +189,16 @@ impl Watched {
 }
 
 impl Statement {
-    fn add(&mut self, other: &Self, sign: f64) {
-        let part = |a: u64, b: u64| if sign > 0.0 { a + b } else { a.saturating_sub(b) };
-        self.calls = part(self.calls, other.calls);
-        self.rows = part(self.rows, other.rows);
-        self.took_ms += sign * other.took_ms;
+    fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.rows += other.rows;
+        self.took_ms += other.took_ms;
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        self.calls = self.calls.saturating_sub(other.calls);
+        self.rows = self.rows.saturating_sub(other.rows);
+        self.took_ms -= other.took_ms;
     }
 }
 
@@ -213,7 +221,7 @@ fn longest(before: &BTreeMap<i64, Statement>, after: BTreeMap<i64, Statement>) -
         .map(|(id, mut statement)| {
             // Counted anew since: all of it is of this time.
             if let Some(known) = before.get(&id).filter(|known| known.calls <= statement.calls) {
-                statement.add(known, -1.0);
+                statement.subtract(known);
             }
             statement
         })

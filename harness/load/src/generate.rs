@@ -181,6 +181,7 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
         .clone()
         .map(|database| AbortOnDropHandle::new(tokio::spawn(async move { database.go_on(tell_database).await })));
     let setting = Setting { options: &options, database: looking.as_ref().map(|_| database_now) };
+    let began_late = options.start_at.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
     if let Some(at) = options.start_at
         && let Ok(wait) = at.duration_since(SystemTime::now())
     {
@@ -222,6 +223,7 @@ pub async fn generate(plan: &LoadPlan, catalogue: &Catalogue, options: Options) 
         started_at: clock,
         phases: plan.phases.clone(),
         took_s: seconds(carried.took),
+        began_late_s: seconds(began_late),
         cut_short: carried.cut_short,
         lines: counted.into_iter().map(line).collect(),
         late: late.into(),

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use vlab_agents::profile::HostAddresses;
+use vlab_agents::registration::Registered;
 use vlab_agents::steps::{self, StepAnswer};
 use vlab_agents::{Fleet, FleetConfig, HardwareProfile, HostPlan};
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response};
 use vlab_api::ops;
-use vlab_api::types::{HostCreateParams, Step, StepReply, UpgradeAgentRequest, UpgradeAgentResponse};
+use vlab_api::types::{HostCreateParams, Step, StepReply};
 use vlab_model::settings::HostTiming;
 use vlab_scenario::ReplyCache;
 
@@ -131,24 +132,9 @@ impl Population {
 
     /// Takes in which agent the service wants, from its answer to a registration.
     pub(crate) fn registered(&mut self, answer: &Response) {
-        #[derive(Clone, serde::Deserialize)]
-        struct Registered {
-            next_step_runner_command: Option<RunnerCommand>,
-        }
-        #[derive(Clone, serde::Deserialize)]
-        struct RunnerCommand {
-            #[serde(default)]
-            args: Vec<String>,
-        }
-        #[derive(serde::Deserialize)]
-        struct Runner {
-            #[serde(default)]
-            agent_version: String,
-        }
         if self.agent.is_empty() {
-            let command = answer.decode::<Registered>().ok().and_then(|r| r.next_step_runner_command);
-            let runner = command.and_then(|command| serde_json::from_str::<Runner>(command.args.first()?).ok());
-            self.agent = runner.map(|runner| runner.agent_version).unwrap_or_default();
+            let runner = answer.decode::<Registered>().ok().and_then(|registered| registered.runner());
+            self.agent = runner.and_then(|runner| runner.agent_version).unwrap_or_default();
         }
     }
 
@@ -160,14 +146,6 @@ impl Population {
         let addresses = address.map_or_else(HostAddresses::default, |address| HostAddresses::single(address, None));
         let inventory = profile.instantiate(host, &format!("load-{host}"), &addresses);
         serde_json::to_string(&inventory).unwrap_or_default()
-    }
-
-    /// The agent is replaced by the one that the service wants.
-    fn upgrade(&mut self, args: &[String]) -> Option<StepAnswer> {
-        let wanted: UpgradeAgentRequest = serde_json::from_str(args.first()?).ok()?;
-        self.agent = wanted.agent_image.clone()?;
-        let done = UpgradeAgentResponse { agent_image: wanted.agent_image, result: Some("success".into()) };
-        Some(StepAnswer { output: serde_json::to_string(&done).unwrap_or_default(), ..StepAnswer::default() })
     }
 
     /// What the host answers to a step; `None`: that is none of what these hosts answer.
@@ -202,15 +180,17 @@ impl Population {
             if cached && name == INVENTORY && remembered(host).is_some_and(|at| fresh(at, host)) {
                 continue;
             }
-            let args = step.args.unwrap_or_default();
-            let answer = match name.as_str() {
-                UPGRADE => self.upgrade(&args).inspect(|_| answers.agent_is_new = true),
-                _ => self.answer(index, &name, args),
-            };
+            let answer = self.answer(index, &name, step.args.unwrap_or_default());
             let (Some(answer), Some(kind)) = (answer, kind) else {
                 *left.entry(name).or_default() += 1;
                 continue;
             };
+            if name == UPGRADE
+                && let Some(image) = steps::upgraded_to(&answer.output)
+            {
+                self.agent = image;
+                answers.agent_is_new = true;
+            }
             let mut hasher = DefaultHasher::new();
             answer.output.hash(&mut hasher);
             let own = Answered { kind, hash: hasher.finish(), at: now };

@@ -252,6 +252,9 @@ pub struct LoadResult {
     pub took_s: f64,
     /// Why it ended before its time; empty: it did not.
     pub cut_short: String,
+    /// So long after its time the last part began, in seconds: parts that do not begin together are not the load that was planned.
+    #[serde(default)]
+    pub began_late_s: f64,
     /// Operations by phase.
     pub lines: Vec<Line>,
     /// How late requests were made, in microseconds: the generator's doing.
@@ -436,6 +439,12 @@ impl LoadResult {
         if let Some(left) = left {
             warnings.push(format!("{left} requests were not sent, because too many were waiting on their connection"));
         }
+        if self.began_late_s >= 1.0 {
+            warnings.push(format!(
+                "a part began {:.1} s after its time: give a later `--start-at`, until which all parts are ready",
+                self.began_late_s
+            ));
+        }
         if !self.cut_short.is_empty() {
             warnings.push(format!("the plan was not carried out to its end: {}", self.cut_short));
         }
@@ -530,6 +539,7 @@ fn take_in(all: &mut LoadResult, one: LoadResult) {
     }
     all.seconds.sort_by_key(|second| second.at);
     all.took_s = all.took_s.max(one.took_s);
+    all.began_late_s = all.began_late_s.max(one.began_late_s);
     all.connections_opened += one.connections_opened;
     if let Some(installs) = &one.installs {
         all.installs.get_or_insert_default().add(installs);

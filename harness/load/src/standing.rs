@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -23,7 +24,7 @@ use crate::schedule::{Part, settlements};
 /// So many are made at a time: a service is not under load before the plan begins.
 const AT_ONCE: usize = 8;
 /// A settlement that is not made after so long will not be.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Makes the clusters of a part of a plan; their hosts by the number of the settlement.
 ///
@@ -75,13 +76,14 @@ async fn make(prepared: &Prepared, seed: u64, endpoint: Endpoint) -> Result<Flee
     let mut connection = HttpConnection::new(endpoint);
     let until = Instant::now() + PATIENCE;
     conductor.start(Timestamp::now());
-    while !conductor.is_set_up() {
+    while conductor.infra_envs_left() > 0 {
         let sends = conductor.take_sends();
         if sends.is_empty() {
             match conductor.ending(Timestamp::now()) {
                 Some(Ending::Stuck(why) | Ending::Dead(why)) => return Err(why),
                 _ if Instant::now() >= until => {
-                    return Err(format!("it was not there after {} s", PATIENCE.as_secs()));
+                    let left = conductor.infra_envs_left();
+                    return Err(format!("after {} s {left} of its infra-envs were not there", PATIENCE.as_secs()));
                 }
                 _ => {}
             }

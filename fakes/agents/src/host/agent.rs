@@ -2,23 +2,11 @@
 
 use super::*;
 use crate::alteration::{Alteration, Conduct, WrongStep};
+use crate::registration::Registered;
 use vlab_model::history::HostMoment;
 
 /// Factor between two waits of the back-off.
 pub const BACKOFF_FACTOR: f64 = 1.5;
-
-#[derive(Clone, Deserialize)]
-struct Registered {
-    next_step_runner_command: Option<RunnerCommand>,
-}
-
-#[derive(Clone, Deserialize)]
-struct RunnerCommand {
-    #[serde(default)]
-    args: Option<Vec<String>>,
-    #[serde(default)]
-    retry_seconds: Option<i64>,
-}
 
 impl Host {
     // --- registration ------------------------------------------------------------------------------------------------
@@ -48,31 +36,20 @@ impl Host {
                 return w.at(at, self.me(), self.epoch, Timer::Register);
             }
         };
-        #[derive(Deserialize)]
-        struct RunnerArgs {
-            infra_env_id: Uuid,
-            host_id: Uuid,
-            #[serde(default)]
-            agent_version: Option<String>,
-        }
-        let command = w.read::<Registered>(now, self.own_id, "v2RegisterHost", response);
-        let command = command.and_then(|registered| registered.next_step_runner_command);
-        let args = command.as_ref().and_then(|c| c.args.as_ref()).and_then(|a| a.first());
-        let args = args.and_then(|a| serde_json::from_str::<RunnerArgs>(a).ok());
-        let (Some(command), Some(args)) = (command, args) else {
+        let registered = w.read::<Registered>(now, self.own_id, "v2RegisterHost", response);
+        let Some(wanted) = registered.and_then(|registered| registered.runner()) else {
             w.host_did(now, self.own_id, HostMoment::RegisteredWithoutCommand);
             let at = now + w.config.timing.runner_failure_wait;
             return w.at(at, self.me(), self.epoch, Timer::Register);
         };
-        if let Some(version) = args.agent_version.filter(|v| !v.is_empty() && **v != *self.version) {
+        if let Some(version) = wanted.agent_version.filter(|v| **v != *self.version) {
             self.version = version.into();
         }
-        let seconds = u64::try_from(command.retry_seconds.unwrap_or(0)).unwrap_or(0);
-        let retry = match seconds {
+        let retry = match wanted.retry_seconds {
             0 => w.config.timing.runner_failure_wait,
             s => Duration::from_secs(s).div_f64(w.config.timing.retry_divisor),
         };
-        self.run(w, args.infra_env_id, args.host_id, retry);
+        self.run(w, wanted.infra_env_id, wanted.host_id, retry);
         w.host_did(now, self.own_id, HostMoment::Registered);
         self.poll(now, w);
     }
@@ -339,7 +316,8 @@ impl Host {
             && w.config.reply_cache
             && self.cache.iter().any(|c| Some(c.kind) == running.kind && c.hash == hash && c.until > now);
         self.saw_step(now, w, step, Some(answer.exit_code), known);
-        let upgraded = (effect == Effect::RestartUpgraded && succeeded).then(|| upgraded_to(&answer.output)).flatten();
+        let upgraded =
+            (effect == Effect::RestartUpgraded && succeeded).then(|| steps::upgraded_to(&answer.output)).flatten();
         if known {
             if then_reboot {
                 self.reboot_into_discovery(now, w);
@@ -415,10 +393,4 @@ fn garble(site: &Site<'_>, answer: &mut StepAnswer) {
             answer.output = serde_json::to_string(&inventory).unwrap_or_default();
         }
     }
-}
-
-/// The image of an upgrade that worked.
-fn upgraded_to(output: &str) -> Option<String> {
-    let response: UpgradeAgentResponse = serde_json::from_str(output).ok()?;
-    response.agent_image.filter(|_| response.result.as_deref() == Some("success"))
 }

@@ -14,7 +14,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::{Request, TransportError};

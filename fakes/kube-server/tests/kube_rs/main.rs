@@ -4,10 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod calls;
+#[path = "../common/mod.rs"]
+mod common;
 mod controllers;
 mod watches;
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
-use vlab_kube::{Options, Order};
-use vlab_kube_server::{Keys, ServeOptions, Server, kubeconfig, serve};
+use vlab_kube::Order;
+use vlab_kube_server::Server;
 
 /// A server of our own, and their client, which knows of it what the kubeconfig says.
 struct Lab {
@@ -31,16 +32,8 @@ struct Lab {
 impl Lab {
     /// With the definition of the kind `Thing`, applied by the client.
     async fn new() -> Self {
-        let keys = Keys::make(&["127.0.0.1".into()]).unwrap();
-        let server = serve(ServeOptions {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            keys: Some(keys.clone()),
-            core: Options::default(),
-            services: BTreeMap::new(),
-        })
-        .await
-        .unwrap();
-        let config = Kubeconfig::from_yaml(&kubeconfig(&server.url(), Some(&keys))).unwrap();
+        let (server, kubeconfig) = common::server().await;
+        let config = Kubeconfig::from_yaml(&kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
         let client = Client::try_from(config).unwrap();
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());

@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use vlab_api::types::{
@@ -17,8 +15,8 @@ use vlab_model::host::HostEvent;
 use super::client::Kind;
 use super::conditions;
 use super::object::{
-    BMH_LABEL, CLUSTER_LABEL, INFRA_ENV_LABEL, annotation, filled, is_deleted, is_owned_by, label, namespace, owner,
-    parsed, reference, text, without,
+    BMH_LABEL, CLUSTER_LABEL, INFRA_ENV_LABEL, annotation, decoded, filled, is_deleted, is_owned_by, label, namespace,
+    owner, parsed, reference, text, without,
 };
 use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
 use super::spec;
@@ -358,14 +356,9 @@ fn ignition_token(pass: &Pass<'_>, agent: &Value) -> Result<Option<String>, Halt
     if key.is_empty() {
         return Ok(None);
     }
-    let missing = || Problem::Backend(format!("Failed to get user-data secret: Secret {key:?} not found"));
-    let secret = pass.get(Kind::Secret, &key).ok_or_else(missing)?;
-    pass.mark_as_used(&secret)?;
-    let Some(token) = secret["data"]["ignition-token"].as_str() else {
-        return Err(Problem::Backend(format!("secret {key} did not contain key ignition-token")).into());
-    };
-    let bytes = STANDARD.decode(token).unwrap_or_default();
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|token| !token.is_empty()))
+    let missing = format!("Failed to get user-data secret: Secret {key:?} not found");
+    let without = format!("secret {key} did not contain key ignition-token");
+    Ok(Some(decoded(&pass.of_secret(&key, "ignition-token", missing, without)?)))
 }
 
 /// Arguments and ignition of the installation: JSON in a text.

@@ -14,7 +14,8 @@ use super::object::{
 use super::pass::{Pass, Stop, merge, put};
 
 const FINALIZER: &str = "bmac.agent-install.openshift.io/deprovision";
-const DETACHED: &str = "baremetalhost.metal3.io/detached";
+/// metal3 leaves a machine alone whose BareMetalHost has it.
+pub(super) const DETACHED: &str = "baremetalhost.metal3.io/detached";
 /// metal3 does nothing to a BareMetalHost that has it.
 pub(super) const PAUSED: &str = "baremetalhost.metal3.io/paused";
 /// Its status, for the metal3 of another hub.

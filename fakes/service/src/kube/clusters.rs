@@ -16,8 +16,8 @@ use vlab_api::types::{
 use super::client::Kind;
 use super::conditions::{self, Condition, OfCluster};
 use super::object::{
-    CLUSTER_OF_SECRET, annotation, filled, is_deleted, is_owned_by, key_of, name, namespace, owner, parsed, reference,
-    text,
+    CLUSTER_OF_SECRET, annotation, decoded, filled, is_deleted, is_owned_by, key_of, name, namespace, owner, parsed,
+    reference, text,
 };
 use super::pass::{Halt, Pass, Problem, Stop, delete, merge, post, put, told};
 use super::{Command, Who, mirrors, spec};
@@ -161,8 +161,7 @@ fn sync(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(), H
     }
     let secret = pull_secret(pass, namespace(cd), &cd["spec"]["pullSecretRef"])?;
     let set = image_set(pass, cd, aci)?;
-    let mirrors = mirrors::named(pass, &aci["spec"]["mirrorRegistryRef"], namespace(aci))?;
-    let mirrors = mirrors.map_err(Problem::Input)?;
+    let mirrors = mirrors::named(pass, &aci["spec"]["mirrorRegistryRef"], namespace(aci), Problem::Input)?;
     let release = match &row {
         Some(row) => release_of(row),
         None => release(pass, &set)?,
@@ -221,15 +220,9 @@ pub(super) fn pull_secret(pass: &Pass<'_>, namespace: &str, at: &Value) -> Resul
     }
     let name = text(&at["name"]);
     // The real service takes both for troubles of its own: the secret may come yet.
-    let missing = || Problem::Backend(format!("failed to find secret {name}: Secret {name:?} not found"));
-    let secret = pass.get(Kind::Secret, &key).ok_or_else(missing)?;
-    pass.mark_as_used(&secret)?;
-    let data = text(&secret["data"][".dockerconfigjson"]);
-    let bytes = STANDARD.decode(data).unwrap_or_default();
-    if bytes.is_empty() {
-        return Err(Problem::Backend(format!("secret {name} did not contain key .dockerconfigjson")).into());
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let missing = format!("failed to find secret {name}: Secret {name:?} not found");
+    let without = format!("secret {name} did not contain key .dockerconfigjson");
+    Ok(decoded(&pass.of_secret(&key, ".dockerconfigjson", missing, without)?))
 }
 
 /// The ClusterImageSet that the AgentClusterInstall names; only an installed cluster needs none. That it is not there is taken for a
@@ -271,14 +264,10 @@ fn ignition_endpoint(pass: &Pass<'_>, aci: &Value) -> Result<Option<IgnitionEndp
     if key.is_empty() {
         return Ok(Some(IgnitionEndpoint { url: Some(url), ca_certificate: None }));
     }
-    let missing =
-        || Problem::Backend(format!("Failed to get and parse ignition ca certificate: Secret {key:?} not found"));
-    let secret = pass.get(Kind::Secret, &key).ok_or_else(missing)?;
-    pass.mark_as_used(&secret)?;
-    let Some(certificate) = filled(&secret["data"]["tls.crt"]) else {
-        let text = "Failed to get and parse ignition ca certificate: CA Secret is missing tls.crt key";
-        return Err(Problem::Backend(text.into()).into());
-    };
+    let missing = format!("Failed to get and parse ignition ca certificate: Secret {key:?} not found");
+    let without = "Failed to get and parse ignition ca certificate: CA Secret is missing tls.crt key".to_owned();
+    // As it stands there, which is how the service keeps it.
+    let certificate = pass.of_secret(&key, "tls.crt", missing, without)?;
     Ok(Some(IgnitionEndpoint { url: Some(url), ca_certificate: Some(certificate) }))
 }
 

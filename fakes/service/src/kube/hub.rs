@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::bare_metal::{PAUSED, STATUS};
+use super::bare_metal::{DETACHED, PAUSED, STATUS};
 use super::client::Kind;
 use super::conditions::{Condition, merged};
 use super::object::{annotation, filled, is_deleted, namespace, text, time};
@@ -77,7 +77,7 @@ pub(super) fn metal3(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         return pass.status(&bmh, kept);
     }
     // What it has never looked at has no status that could be changed: the kind wants all of it.
-    if !bmh["status"]["provisioning"].is_null() && !annotation(&bmh, "baremetalhost.metal3.io/detached").is_empty() {
+    if !bmh["status"]["provisioning"].is_null() && !annotation(&bmh, DETACHED).is_empty() {
         let mut status = bmh["status"].clone();
         status["operationalStatus"] = json!("detached");
         return pass.status(&bmh, status);

@@ -83,8 +83,7 @@ fn sync(pass: &mut Pass<'_>, key: &str, object: &Value) -> Result<Came, Halt> {
     }
     let secret = pull_secret(pass, namespace(object), &object["spec"]["pullSecretRef"])?;
     let networks = static_networks(pass, object)?;
-    let mirrors = mirrors::named(pass, &object["spec"]["mirrorRegistryRef"], namespace(object))?;
-    let mirrors = mirrors.map_err(Problem::Backend)?;
+    let mirrors = mirrors::named(pass, &object["spec"]["mirrorRegistryRef"], namespace(object), Problem::Backend)?;
     let version =
         cluster.and_then(|id| pass.core.state.cluster(id)).and_then(|row| row.cluster().openshift_version.clone());
     let wanted = spec::infra_env(object, secret, networks, version);

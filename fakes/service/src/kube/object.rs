@@ -1,5 +1,7 @@
 //! Reading resources, and the names that are agreed on in them.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use vlab_api::Timestamp;
 
@@ -128,4 +130,9 @@ pub(super) fn owner(of: &Value, blocks: bool) -> Value {
 
 pub(super) fn is_owned_by(object: &Value, uid: &Value) -> bool {
     object["metadata"]["ownerReferences"].as_array().into_iter().flatten().any(|owner| owner["uid"] == *uid)
+}
+
+/// The text that base64 of a Secret stands for; what is no base64, which no API server takes, stands for nothing.
+pub(super) fn decoded(base64: &str) -> String {
+    String::from_utf8_lossy(&STANDARD.decode(base64).unwrap_or_default()).into_owned()
 }

@@ -9,7 +9,7 @@ use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request};
 
 use super::client::{Client, Kind};
-use super::object::{BACKUP_LABEL, WATCH_LABEL, alike, bare, key_of, label, without};
+use super::object::{BACKUP_LABEL, WATCH_LABEL, alike, bare, filled, key_of, label, without};
 use super::{Command, DoorConfig, Index, Item};
 use crate::Core;
 use crate::refusal::{Reason, Refusal};
@@ -135,6 +135,14 @@ impl Pass<'_> {
         let mut changed = object.clone();
         changed["metadata"]["finalizers"] = Value::Array(left);
         Err(put(changed))
+    }
+
+    /// What stands in a Secret under that name, in base64; the Secret is marked as used. That it is not there, or has no such member, is
+    /// a trouble of the service's, with these words: it may come yet.
+    pub(super) fn of_secret(&self, key: &str, member: &str, missing: String, without: String) -> Result<String, Halt> {
+        let secret = self.get(Kind::Secret, key).ok_or(Problem::Backend(missing))?;
+        self.mark_as_used(&secret)?;
+        Ok(filled(&secret["data"][member]).ok_or(Problem::Backend(without))?)
     }
 
     /// Marks a Secret or ConfigMap as one that the service uses: two writes, as the real service does it.

@@ -25,20 +25,18 @@ fn bytes(quantity: &Value) -> Option<u128> {
     let digits = words.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(words.len());
     let (number, unit) = words.split_at(digits);
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    let power = |base: u128, exponent: u32| base.checked_pow(exponent);
     let unit = match unit {
         "" => 1,
-        "k" => power(1000, 1)?,
-        "M" => power(1000, 2)?,
-        "G" => power(1000, 3)?,
-        "T" => power(1000, 4)?,
-        "Ki" => power(1024, 1)?,
-        "Mi" => power(1024, 2)?,
-        "Gi" => power(1024, 3)?,
-        "Ti" => power(1024, 4)?,
-        _ => return None,
+        unit => {
+            let (base, units) = if unit.ends_with('i') {
+                (1024_u128, ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
+            } else {
+                (1000, ["k", "M", "G", "T", "P", "E"])
+            };
+            base.checked_pow(u32::try_from(units.iter().position(|known| *known == unit)? + 1).ok()?)?
+        }
     };
-    let scale = power(10, u32::try_from(part.len()).ok()?)?;
+    let scale = 10_u128.checked_pow(u32::try_from(part.len()).ok()?)?;
     let all: u128 = format!("{whole}{part}").parse().ok()?;
     Some(all.checked_mul(unit)?.div_ceil(scale))
 }
@@ -147,6 +145,7 @@ mod tests {
     #[case(json!("1.5k"), Some(1500))]
     #[case(json!("0.1"), Some(1))]
     #[case(json!(1024), Some(1024))]
+    #[case(json!("2E"), Some(2_000_000_000_000_000_000))]
     #[case(json!("10Q"), None)]
     #[case(json!("Gi"), None)]
     #[case(json!(null), None)]
