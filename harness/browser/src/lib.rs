@@ -145,17 +145,26 @@ impl Browser {
     /// # Panics
     /// With the page's own words when it throws.
     pub fn value(&mut self, expression: &str) -> Value {
+        self.evaluate(expression).unwrap_or_else(|answer| panic!("{expression}: {answer}"))
+    }
+
+    /// The value of an expression in the page, or what the browser says of the exception.
+    fn evaluate(&mut self, expression: &str) -> Result<Value, Value> {
         let question = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
-        let answer = self.ask("Runtime.evaluate", &question);
-        assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
-        answer["result"]["value"].clone()
+        let answer = self.try_ask("Runtime.evaluate", &question)?;
+        if answer.get("exceptionDetails").is_some() { Err(answer) } else { Ok(answer["result"]["value"].clone()) }
     }
 
     /// Waits until an expression is true in the page.
+    ///
+    /// An expression that throws is not true yet: a page that loads itself anew has no body for a moment.
+    ///
+    /// # Panics
+    /// When the budget is spent, with the value or the exception that it had last.
     pub fn until(&mut self, expression: &str) {
         let end = Instant::now() + BUDGET;
         loop {
-            let value = self.value(expression);
+            let value = self.evaluate(expression).unwrap_or_else(|thrown| thrown);
             if value == Value::Bool(true) {
                 return;
             }
@@ -172,6 +181,11 @@ impl Browser {
     }
 
     fn ask(&mut self, method: &str, params: &Value) -> Value {
+        self.try_ask(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// What the browser answers, or the error that it answers with.
+    fn try_ask(&mut self, method: &str, params: &Value) -> Result<Value, Value> {
         self.asked += 1;
         let id = self.asked;
         let mut question = json!({ "id": id, "method": method, "params": params });
@@ -182,8 +196,7 @@ impl Browser {
         text.push('\0');
         self.ask.write_all(text.as_bytes()).unwrap_or_else(|e| panic!("{method}: the browser is gone: {e}"));
         let mut answer = self.wait(method, |message| message["id"] == id);
-        assert!(answer.get("error").is_none(), "{method}: {answer}");
-        answer["result"].take()
+        if answer.get("error").is_some() { Err(answer) } else { Ok(answer["result"].take()) }
     }
 
     /// The first message that is wanted.
@@ -206,5 +219,18 @@ impl Drop for Browser {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e2e_an_expression_that_throws_is_waited_for() {
+        let Some(mut browser) = Browser::start() else { return };
+        browser.open("data:text/html,<script>setTimeout(() => { window.later = { there: true } }, 500)</script>");
+        browser.until("window.later.there");
+        assert_eq!(browser.value("window.later.there"), true);
     }
 }
