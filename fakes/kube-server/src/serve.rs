@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
-use vlab_kube::{Answer, Caller, Core, Failure, Line, Options, Reply, Ticket, WatchId};
+use vlab_kube::{Answer, Caller, Core, Failure, Line, Options, Reply, Ticket, WatchId, member};
 
 use crate::control;
 use crate::keys::Keys;
@@ -58,6 +58,48 @@ struct Shared {
     /// How often the server has restarted, as its connections are told.
     restarts: watch::Sender<u64>,
     open: bool,
+    /// The API servers of other clusters below `/clusters`, by name.
+    members: Mutex<BTreeMap<String, Member>>,
+}
+
+impl Shared {
+    fn new(core: Core, services: Services, open: bool) -> Self {
+        Self {
+            core: Mutex::new(core),
+            watches: Mutex::default(),
+            waiting: Mutex::default(),
+            timer: Notify::new(),
+            due: Mutex::default(),
+            services,
+            restarts: watch::Sender::new(0),
+            open,
+            members: Mutex::default(),
+        }
+    }
+}
+
+/// The API server of another cluster behind the same door.
+struct Member {
+    shared: Arc<Shared>,
+    ticking: JoinHandle<()>,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.ticking.abort();
+    }
+}
+
+/// The API server of that cluster, which is empty when it is first asked.
+fn member_of(shared: &Shared, name: &str) -> Arc<Shared> {
+    let options = held(&shared.core).options_of_member(name);
+    let mut members = held(&shared.members);
+    let member = members.entry(name.to_owned()).or_insert_with(|| {
+        let core = Core::new(options, Timestamp::now());
+        let own = Arc::new(Shared::new(core, shared.services.clone(), shared.open));
+        Member { ticking: tokio::spawn(tick(Arc::clone(&own))), shared: own }
+    });
+    Arc::clone(&member.shared)
 }
 
 /// A server that runs; it ends when this is dropped.
@@ -78,6 +120,7 @@ impl Drop for Server {
         for task in &self.tasks {
             task.abort();
         }
+        held(&self.shared.members).clear();
     }
 }
 
@@ -218,16 +261,8 @@ pub async fn serve(options: ServeOptions) -> io::Result<Server> {
         Some(keys) => Some(secured(keys)?),
         None => None,
     };
-    let shared = Arc::new(Shared {
-        core: Mutex::new(Core::new(options.core, Timestamp::now())),
-        watches: Mutex::default(),
-        waiting: Mutex::default(),
-        timer: Notify::new(),
-        due: Mutex::default(),
-        services: options.services,
-        restarts: watch::Sender::new(0),
-        open: tls.is_none(),
-    });
+    let core = Core::new(options.core, Timestamp::now());
+    let shared = Arc::new(Shared::new(core, options.services, tls.is_none()));
     let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&shared)));
     let ticking = tokio::spawn(tick(Arc::clone(&shared)));
     Ok(Server { shared, address, tasks: vec![accepting, ticking] })
@@ -372,7 +407,13 @@ async fn answer(
         pump(&shared, &mut core);
         return Ok(written(response));
     }
-    let reply = match caller(&shared, &request, certificate) {
+    let caller = caller(&shared, &request, certificate);
+    let mut shared = shared;
+    if let Some((name, path)) = member(&request.path) {
+        shared = member_of(&shared, name);
+        request.path = path.to_owned();
+    }
+    let reply = match caller {
         Ok(caller) => ask(&shared, &caller, &request).await,
         Err(response) => Reply::Done(response),
     };
@@ -396,10 +437,13 @@ fn caller(shared: &Shared, request: &Request, certificate: Certificate) -> Resul
         Certificate::Refused if request.get_header("authorization").is_some() => None,
         Certificate::Refused => return Err(Failure::unauthorized().response()),
     };
-    if shared.open && request.get_header("authorization").is_none() {
-        return Ok(Caller::admin());
-    }
-    held(&shared.core).authenticate(request, subject).map_err(|failure| failure.response())
+    let core = held(&shared.core);
+    let caller = if shared.open && request.get_header("authorization").is_none() {
+        Ok(Caller::admin())
+    } else {
+        core.authenticate(request, subject)
+    };
+    caller.and_then(|caller| core.impersonated(request, &caller)).map_err(|failure| failure.response())
 }
 
 async fn ask(shared: &Arc<Shared>, caller: &Caller, request: &Request) -> Reply {

@@ -158,6 +158,39 @@ impl Core {
         })
     }
 
+    /// Whom somebody is for this request: `Impersonate-User` and `Impersonate-Group` name somebody else.
+    ///
+    /// # Errors
+    /// 403: he may not be somebody else. 400: a group or an uid without a user.
+    pub fn impersonated(&self, request: &Request, caller: &Caller) -> Result<Caller, Failure> {
+        let all = |name: &str| {
+            let named = request.headers.iter().filter(|(header, _)| header.eq_ignore_ascii_case(name));
+            named.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+        };
+        let (user, mut groups) = (all("impersonate-user").into_iter().next(), all("impersonate-group"));
+        let uid = all("impersonate-uid").into_iter().next().unwrap_or_default();
+        let Some(user) = user else {
+            return match groups.is_empty() && uid.is_empty() {
+                true => Ok(caller.clone()),
+                false => Err(Failure::bad_request("requested to impersonate without impersonating a user")),
+            };
+        };
+        let wanted = |resource: &str, name: &str| Access {
+            verb: "impersonate".to_owned(),
+            resource: resource.to_owned(),
+            name: name.to_owned(),
+            ..Access::default()
+        };
+        self.authorize(caller, &wanted("users", &user))?;
+        for group in &groups {
+            self.authorize(caller, &wanted("groups", group))?;
+        }
+        if user != "system:anonymous" && !groups.iter().any(|group| group == "system:authenticated") {
+            groups.push("system:authenticated".to_owned());
+        }
+        Ok(Caller { user, groups, uid })
+    }
+
     /// Somebody is to be known by that token.
     pub fn add_token(&mut self, token: impl Into<String>, caller: Caller) {
         self.options.tokens.insert(token.into(), caller);

@@ -196,6 +196,12 @@ impl Core {
         core
     }
 
+    /// How the API server of another cluster behind the same door is begun.
+    pub fn options_of_member(&self, name: &str) -> Options {
+        let seed = name.bytes().fold(self.options.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+        Options { seed, any_namespace: true, ..self.options.clone() }
+    }
+
     /// Answers a request of somebody.
     pub fn handle(&mut self, now: Timestamp, caller: &Caller, request: &Request) -> Reply {
         let seed = self.dice.next_u64();

@@ -44,6 +44,7 @@ pub use core::{Core, Options, Reply, Ticket};
 pub use failure::{Cause, Failure};
 pub use fault::{Fault, Faults, Order};
 pub use memory::{Event, Memory, News, Watches, Webhooks, event};
+pub use path::member;
 pub use resource::{Resource, ResourceId};
 pub use store::{Change, Did, Store, Stored, Write};
 pub use watch::{Line, Told, WatchId};

@@ -11,6 +11,7 @@ use crate::admission::{Answer, Call};
 use crate::auth::Caller;
 use crate::core::{Core, Options, Reply};
 use crate::failure::Failure;
+use crate::path;
 use crate::watch::{Line, Told, WatchId};
 
 /// What answers webhooks in memory.
@@ -22,6 +23,8 @@ pub struct Memory {
     pub core: Core,
     caller: Caller,
     webhooks: Option<Webhooks>,
+    /// The API servers of other clusters, by name.
+    members: BTreeMap<String, Memory>,
 }
 
 impl std::fmt::Debug for Memory {
@@ -89,7 +92,24 @@ pub fn event(line: &[u8]) -> Result<Event, serde_json::Error> {
 impl Memory {
     /// A new server, asked by an administrator.
     pub fn new(options: Options, now: Timestamp) -> Self {
-        Self { core: Core::new(options, now), caller: Caller::admin(), webhooks: None }
+        Self { core: Core::new(options, now), caller: Caller::admin(), webhooks: None, members: BTreeMap::new() }
+    }
+
+    /// The API server of another cluster, which is empty when it is first asked.
+    pub fn member(&mut self, now: Timestamp, name: &str) -> &mut Memory {
+        let parsed = self.core.store.keeps_parsed();
+        let core = &self.core;
+        let member = self.members.entry(name.to_owned()).or_insert_with(|| {
+            let mut member = Memory::new(core.options_of_member(name), now);
+            if parsed {
+                member.keep_parsed();
+            }
+            member
+        });
+        while member.core.next_wake().is_some_and(|due| due <= now) {
+            member.core.wake(now);
+        }
+        member
     }
 
     /// Objects are kept as they are from now on: who asks in memory needs no bytes.
@@ -109,7 +129,11 @@ impl Memory {
 
     /// Asks, webhooks included.
     fn ask(&mut self, now: Timestamp, request: &Request) -> Reply {
-        let mut reply = self.core.handle(now, &self.caller, request);
+        let caller = match self.core.impersonated(request, &self.caller) {
+            Ok(caller) => caller,
+            Err(refused) => return Reply::Done(refused.response()),
+        };
+        let mut reply = self.core.handle(now, &caller, request);
         while let Reply::Pending(_) = reply {
             for call in self.core.take_calls() {
                 let answer = if call.lost {
@@ -129,6 +153,10 @@ impl Memory {
 
     /// Answers a request. A watch is begun with [`Memory::watch`].
     pub fn handle(&mut self, now: Timestamp, request: &Request) -> Response {
+        if let Some((name, path)) = path::member(&request.path) {
+            let inner = Request { path: path.to_owned(), ..request.clone() };
+            return self.member(now, name).handle(now, &inner);
+        }
         match self.ask(now, request) {
             Reply::Done(response) => response,
             Reply::Watch(id) => {
@@ -136,6 +164,21 @@ impl Memory {
                 Failure::bad_request("begin a watch with `watch`").response()
             }
             Reply::Pending(_) => Failure::internal("a webhook was not answered").response(),
+        }
+    }
+
+    /// Answers a request to the server of that base URL: one of a cluster (`http://…/clusters/NAME`), or this one.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn handle_at(&mut self, now: Timestamp, server: Option<&str>, request: &Request) -> Result<Response, String> {
+        let Some(server) = server else { return Ok(self.handle(now, request)) };
+        let prefix = server.strip_prefix("http://").and_then(|rest| rest.find('/').map(|at| &rest[at..]));
+        match prefix.filter(|prefix| path::member(prefix).is_some_and(|(_, rest)| rest == "/")) {
+            Some(prefix) => {
+                Ok(self.handle(now, &Request { path: format!("{prefix}{}", request.path), ..request.clone() }))
+            }
+            None => Err(format!("{server}: nobody listens there")),
         }
     }
 

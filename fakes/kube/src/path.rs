@@ -4,6 +4,17 @@ use std::collections::BTreeMap;
 
 use vlab_api::http::Request;
 
+/// Where the API servers of other clusters are: below `/clusters/NAME`, each as if it were alone.
+const MEMBERS: &str = "/clusters/";
+
+/// The cluster that a path is about, and its path there; nothing: the server itself is meant.
+pub fn member(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix(MEMBERS)?;
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (name, rest) = rest.split_at(end);
+    (!name.is_empty()).then_some((name, if rest.is_empty() { "/" } else { rest }))
+}
+
 /// What a request is about, read from its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {

@@ -265,6 +265,11 @@ impl Store {
         self.parsed = true;
     }
 
+    /// Are objects kept as they are?
+    pub(crate) const fn keeps_parsed(&self) -> bool {
+        self.parsed
+    }
+
     /// The resource version of the last change.
     pub const fn rv(&self) -> u64 {
         self.rv

@@ -67,7 +67,10 @@ pub(crate) struct ServedConfig {
 impl Logic for Served {
     type Config = ServedConfig;
     fn new(config: ServedConfig, snapshot: Snapshot) -> Self {
-        let core = Core::new(config.core.clone(), snapshot);
+        let mut core = Core::new(config.core.clone(), snapshot);
+        if config.door.is_some() {
+            core = core.with_controllers();
+        }
         Self { core, door: config.door.clone().map(Door::new), config }
     }
     fn handle(&mut self, now: Timestamp, request: &Request) -> Response {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use vlab_api::Timestamp;
-use vlab_api::http::Response;
+use vlab_api::http::{Request, Response};
 use vlab_client::{Answered, Endpoint, HttpConnection, lines};
 use vlab_model::settings::Settings;
 pub use vlab_service::kube::definitions;
@@ -28,6 +28,8 @@ pub struct HubOptions {
     pub endpoint: Endpoint,
     /// How many times faster than the real ones the controllers wait.
     pub pace: f64,
+    /// Has it API servers of clusters, too (`/clusters/NAME`, as `vlab kube` has)? Then nodes that join them are played.
+    pub has_clusters: bool,
 }
 
 impl HubOptions {
@@ -36,12 +38,14 @@ impl HubOptions {
     /// # Errors
     /// It names none, or one that speaks TLS.
     pub fn of_kubeconfig(kubeconfig: &str, pace: f64) -> Result<Self, String> {
-        address_in(kubeconfig).map(|address| Self { endpoint: Endpoint::new(address), pace })
+        let address = address_in(kubeconfig)?;
+        Ok(Self { endpoint: Endpoint::new(address), pace, has_clusters: false })
     }
 
     /// All that is done on a hub.
     pub(crate) fn door(&self) -> DoorConfig {
-        DoorConfig { pace: self.pace, service: true, hive: true, metal3: true }
+        let clusters = self.has_clusters.then(|| format!("http://{}", self.endpoint.address()));
+        DoorConfig { pace: self.pace, service: true, hive: true, metal3: true, clusters }
     }
 }
 
@@ -90,6 +94,13 @@ where
             under_way.spawn(async move { watch(&endpoint, ask, |said| tell(of, said)).await });
             continue;
         }
+        if let Some(server) = ask.server {
+            under_way.spawn(async move {
+                let answer = ask_cluster(&server, ask.request).await;
+                tell(of, Said::Answer(ask.tag, answer)).await;
+            });
+            continue;
+        }
         let idle = idle.clone();
         under_way.spawn(async move {
             let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -99,6 +110,15 @@ where
             tell(of, Said::Answer(ask.tag, answer)).await;
         });
     }
+}
+
+/// Asks the API server of a cluster, over a connection of its own: it is asked rarely.
+async fn ask_cluster(server: &str, mut request: Request) -> Result<Response, String> {
+    let rest = server.strip_prefix("http://").ok_or_else(|| format!("{server}: only plain HTTP is spoken here"))?;
+    let (authority, prefix) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let address: SocketAddr = authority.parse().map_err(|error| format!("{server}: {error}"))?;
+    request.path.insert_str(0, prefix);
+    HttpConnection::new(Endpoint::new(address)).send(&request, ANSWER).await.map_err(|error| error.to_string())
 }
 
 /// Takes the lease of the controllers and keeps it; tells once it is there. Ends when it is lost.

@@ -115,6 +115,8 @@ pub struct Core {
     answers: Answers,
     /// Operations that were asked for since the start, each once.
     asked: BTreeSet<&'static str>,
+    /// Is it asked over Kubernetes, too? Then controllers follow hosts of day 2 after their reboot.
+    has_controllers: bool,
 }
 
 /// Whole milliseconds, see `state`.
@@ -123,6 +125,13 @@ fn floor_ms(now: Timestamp) -> Timestamp {
 }
 
 impl Core {
+    /// The service has controllers (`ENABLE_KUBE_API` of the real one).
+    #[must_use]
+    pub fn with_controllers(mut self) -> Self {
+        self.has_controllers = true;
+        self
+    }
+
     /// A service over what was stored. An empty snapshot is a new service.
     pub fn new(mut config: CoreConfig, snapshot: Snapshot) -> Self {
         if let Some(alteration) = config.alteration {
@@ -148,6 +157,7 @@ impl Core {
             phases: [Duration::ZERO; 2],
             answers: Answers::default(),
             asked: BTreeSet::new(),
+            has_controllers: false,
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) fn no_progress() -> Option<HostProgressInfo> {
 
 /// A host as answers show it: `requested_hostname` is always filled (the installer matches nodes by it), `free_addresses` is
 /// blanked, `progress_stages` are those of its role.
-pub(crate) fn host(row: &HostRow, cluster: Option<&ClusterRow>) -> Host {
+fn host(row: &HostRow, cluster: Option<&ClusterRow>, has_controllers: bool) -> Host {
     let view = &row.view;
     let mut host = view.host.clone();
     host.free_addresses = None;
@@ -29,8 +29,8 @@ pub(crate) fn host(row: &HostRow, cluster: Option<&ClusterRow>) -> Host {
     host.progress_stages = Some(match host.role {
         // A host that has no role yet has no stages either.
         Some(HostRole::AutoAssign) | None if host.bootstrap != Some(true) => Vec::new(),
-        // To the service a host that is added to a cluster is through when it reboots.
-        _ if view.is_day2() => {
+        // To the service a host that is added to a cluster is through when it reboots, unless controllers follow it.
+        _ if view.is_day2() && !has_controllers => {
             let all = stages::role_stages(view, None);
             let end = all.iter().position(|stage| *stage == HostStage::Rebooting).map_or(all.len(), |at| at + 1);
             all[..end].to_vec()
@@ -45,7 +45,7 @@ impl Core {
     /// A host as answers show it.
     pub(crate) fn show_host(&self, row: &HostRow) -> Host {
         let cluster = row.host().cluster_id.and_then(|id| self.state.cluster(id));
-        host(row, cluster.map(|c| &**c))
+        host(row, cluster.map(|c| &**c), self.has_controllers)
     }
 
     /// A cluster as answers show it; `None` when there is none.
@@ -65,7 +65,7 @@ impl Core {
         let workers = hosts.iter().filter(|h| h.view.effective_role() == HostRole::Worker).count();
         cluster.schedulable_masters_forced_true = Some(workers < 2);
         cluster.host_networks = Some(network::host_networks(&views));
-        cluster.hosts = Some(if with_hosts { hosts.iter().map(|h| host(h, Some(row))).collect() } else { Vec::new() });
+        cluster.hosts = Some(if with_hosts { hosts.iter().map(|h| host(h, Some(row), self.has_controllers)).collect() } else { Vec::new() });
         cluster.deleted_at = Some(Value::Null);
         Some(cluster)
     }

@@ -184,7 +184,7 @@ pub enum TransportError {
     Timeout(std::time::Duration),
 }
 
-/// Is that the path of a request to a Kubernetes API server, and not to the service?
+/// Is that the path of a request to a Kubernetes API server (the hub's, or below `/clusters` one of a cluster's), and not to the service?
 pub fn is_for_hub(path: &str) -> bool {
-    path.starts_with("/api/v1/") || path.starts_with("/apis/")
+    ["/api/v1/", "/apis/", "/clusters/"].iter().any(|start| path.starts_with(start))
 }

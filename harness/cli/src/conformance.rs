@@ -253,6 +253,10 @@ async fn ask(
         let why = "beside the API server of --hub-assets there is no controller manager".to_owned();
         target.unmet.insert(Need::GarbageCollection, why);
     }
+    if !matches!(prepared.hub, HubChoice::Ours) {
+        let why = "the API server of --hub-assets and of --kubeconfig is a hub's alone".to_owned();
+        target.unmet.insert(Need::Clusters, why);
+    }
     if !matches!(prepared.target, Service::Simulated) {
         target.unmet.insert(Need::Operator, "the operator is a program of its own, which is not there".to_owned());
     }

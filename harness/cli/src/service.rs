@@ -57,6 +57,10 @@ pub(crate) struct ServiceArgs {
     /// How many times faster than the real ones the controllers wait.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "kubeconfig")]
     pace: f64,
+    /// Hosts that are added to an installed cluster become nodes of it, on an API server that `vlab kube` has for each cluster
+    /// (`/clusters/NAMESPACE.NAME`).
+    #[arg(long, requires = "kubeconfig")]
+    play_nodes: bool,
     /// A request that waited longer than this behind a thousand others is answered 429 with `Retry-After`. 0: never, as the real
     /// service does.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
@@ -84,7 +88,7 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
         Some(Alteration::Hosts(_)) => return Err(CliError::usage("that alteration is of hosts, not of the service")),
         None => None,
     };
-    let hub = args.kubeconfig.as_deref().map(|file| hub(file, args.pace)).transpose()?;
+    let hub = args.kubeconfig.as_deref().map(|file| hub(file, args.pace, args.play_nodes)).transpose()?;
     let core = CoreConfig {
         settings,
         seed: args.seed,
@@ -127,13 +131,13 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
     }
 }
 
-fn hub(kubeconfig: &Path, pace: f64) -> Result<HubOptions, CliError> {
+fn hub(kubeconfig: &Path, pace: f64, play_nodes: bool) -> Result<HubOptions, CliError> {
     let wrong = |why: String| CliError::usage(format!("--kubeconfig {}: {why}", kubeconfig.display()));
     if !(pace.is_finite() && pace > 0.0) {
         return Err(CliError::usage(format!("--pace {pace}: expected a number above 0")));
     }
     let text = std::fs::read_to_string(kubeconfig).map_err(|error| wrong(error.to_string()))?;
-    HubOptions::of_kubeconfig(&text, pace).map_err(wrong)
+    Ok(HubOptions { has_clusters: play_nodes, ..HubOptions::of_kubeconfig(&text, pace).map_err(wrong)? })
 }
 
 async fn announce(listens: tokio::sync::oneshot::Receiver<SocketAddr>, file: Option<PathBuf>) {

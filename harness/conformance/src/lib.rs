@@ -29,6 +29,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     // Shorter than a check can wait for it, longer than a check takes for what it does meanwhile.
     ("HOST_INSTALLING_PENDING_USER_ACTION_TIMEOUT", "15s"),
     ("HOST_LOG_PENDING_TIMEOUT", "3s"),
+    ("APPROVE_CSRS_REQUEUE_DURATION", "1s"),
     ("HOST_LOG_COLLECTION_TIMEOUT", "8s"),
     ("LOG_COLLECTION_TIMEOUT", "9s"),
     ("LOG_PENDING_TIMEOUT", "10s"),

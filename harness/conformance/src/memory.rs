@@ -46,7 +46,8 @@ impl Hub {
         let mut memory = Memory::new(Options { seed: 1, ..Options::default() }, now);
         memory.keep_parsed();
         memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
-        let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true });
+        // Nobody joins a cluster but what the checks say.
+        let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true, clusters: None });
         Ok(Self { memory, door, watches: Watches::default() })
     }
 
@@ -68,11 +69,11 @@ impl Hub {
         for ask in self.door.take_asks() {
             did = true;
             let answer = match ask.watch {
-                true => self.watches.begin(&mut self.memory, now, &ask.request.path, ask.tag),
-                false => Some(self.memory.handle(now, &ask.request)),
+                true => self.watches.begin(&mut self.memory, now, &ask.request.path, ask.tag).map(Ok),
+                false => Some(self.memory.handle_at(now, ask.server.as_deref(), &ask.request)),
             };
             if let Some(answer) = answer {
-                self.door.answered(core, now, ask.tag, Ok(answer));
+                self.door.answered(core, now, ask.tag, answer);
             }
         }
         for watch in self.memory.core.take_woken() {
@@ -118,6 +119,7 @@ impl CoreWire {
     #[must_use]
     pub fn with_hub(mut self) -> Self {
         self.hub = Hub::new(self.now);
+        self.core = self.core.with_controllers();
         self.commit();
         self
     }
@@ -170,6 +172,10 @@ impl Wire for CoreWire {
 
     fn now(&self) -> Timestamp {
         self.now
+    }
+
+    fn hub(&self) -> String {
+        "http://hub".to_owned()
     }
 }
 

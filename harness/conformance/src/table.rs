@@ -41,6 +41,7 @@ const OVER_KUBERNETES: &[(&str, &str)] = &[
     ("mirrors.yaml", include_str!("../kube/mirrors.yaml")),
     ("bare-metal.yaml", include_str!("../kube/bare-metal.yaml")),
     ("service-config.yaml", include_str!("../kube/service-config.yaml")),
+    ("spoke.yaml", include_str!("../kube/spoke.yaml")),
     ("classifications.yaml", include_str!("../kube/classifications.yaml")),
     ("deletion.yaml", include_str!("../kube/deletion.yaml")),
 ];
@@ -91,6 +92,8 @@ pub enum Need {
     GarbageCollection,
     /// The operator that deploys the service.
     Operator,
+    /// API servers of clusters behind the hub's door.
+    Clusters,
 }
 
 impl Need {
@@ -108,6 +111,7 @@ impl Need {
             Need::Alone => "a service that nobody else uses",
             Need::GarbageCollection => "somebody who deletes what belongs to a resource that is gone",
             Need::Operator => "the operator that deploys the service",
+            Need::Clusters => "API servers of clusters, which the lab's own hub has",
         }
     }
 }

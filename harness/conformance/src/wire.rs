@@ -21,6 +21,8 @@ pub trait Wire: Send {
     fn sleep(&mut self, time: Duration) -> Later<'_, ()>;
     /// What time it is there, as a host would tell it.
     fn now(&self) -> Timestamp;
+    /// The base URL of the hub's API server, as the service's controllers reach it; empty: there is none.
+    fn hub(&self) -> String;
 }
 
 /// How long one request may take.
@@ -29,7 +31,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// One connection to a service, and perhaps one to the API server of its controllers.
 pub struct HttpWire {
     connection: HttpConnection,
-    hub: Option<HttpConnection>,
+    hub: Option<(String, HttpConnection)>,
     headers: Vec<(String, String)>,
 }
 
@@ -42,7 +44,7 @@ impl HttpWire {
     /// The same, with the API server on which the service's controllers work.
     #[must_use]
     pub fn with_hub(mut self, hub: Option<Endpoint>) -> Self {
-        self.hub = hub.map(HttpConnection::new);
+        self.hub = hub.map(|hub| (format!("http://{}", hub.address()), HttpConnection::new(hub)));
         self
     }
 }
@@ -56,7 +58,7 @@ impl fmt::Debug for HttpWire {
 impl Wire for HttpWire {
     fn send<'a>(&'a mut self, request: &'a Request) -> Later<'a, Result<Response, TransportError>> {
         Box::pin(async move {
-            if let Some(hub) = self.hub.as_mut().filter(|_| is_for_hub(&request.path)) {
+            if let Some((_, hub)) = self.hub.as_mut().filter(|_| is_for_hub(&request.path)) {
                 return hub.send(request, ANSWER).await;
             }
             if self.headers.is_empty() {
@@ -74,5 +76,9 @@ impl Wire for HttpWire {
 
     fn now(&self) -> Timestamp {
         Timestamp::now()
+    }
+
+    fn hub(&self) -> String {
+        self.hub.as_ref().map(|(url, _)| url.clone()).unwrap_or_default()
     }
 }

@@ -217,7 +217,9 @@ impl Hub {
             let watch = watch.map_err(|answer| format!("{} cannot be watched: {}", kind.name(), answer.status))?;
             own.insert(watch, kind);
         }
-        let config = DoorConfig { pace, service: true, hive: true, metal3: true };
+        // Clusters have theirs behind the same door.
+        let clusters = Some("http://hub".to_owned());
+        let config = DoorConfig { pace, service: true, hive: true, metal3: true, clusters };
         let door = Door::new(config.clone());
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": lease::NAMESPACE } });
         memory
@@ -253,12 +255,16 @@ impl Hub {
     }
 
     /// Answers a request of the controllers, and how much later than usual; nothing when it is a watch that begins.
-    pub(crate) fn ask_for_door(&mut self, now: Timestamp, ask: &Ask) -> Option<(Response, Duration)> {
+    pub(crate) fn ask_for_door(&mut self, now: Timestamp, ask: &Ask) -> Option<(Result<Response, String>, Duration)> {
+        if ask.server.is_some() {
+            return Some((self.memory.handle_at(now, ask.server.as_deref(), &ask.request), Duration::ZERO));
+        }
         if !ask.watch {
-            return Some(self.ask(now, &ask.request));
+            let (response, late) = self.ask(now, &ask.request);
+            return Some((Ok(response), late));
         }
         let refused = self.watches.begin(&mut self.memory, now, &ask.request.path, ask.tag)?;
-        Some((refused, Duration::ZERO))
+        Some((Ok(refused), Duration::ZERO))
     }
 
     /// What watches have to tell: to the controllers, and to the history.
@@ -300,11 +306,11 @@ impl Hub {
     }
 
     /// The answer to one of these.
-    pub(crate) fn answered(&mut self, core: &mut Core, now: Timestamp, tag: u64, response: Response) {
+    pub(crate) fn answered(&mut self, core: &mut Core, now: Timestamp, tag: u64, answer: Result<Response, String>) {
         if Elector::asked(tag) {
-            self.elector.answered(now, tag, Ok(response));
+            self.elector.answered(now, tag, answer);
         } else {
-            self.door.answered(core, now, tag, Ok(response));
+            self.door.answered(core, now, tag, answer);
         }
     }
 

@@ -50,7 +50,7 @@ enum Event {
 /// What is on its way between the service's controllers and the API server.
 enum ForHub {
     Ask(Ask),
-    Answer(u64, Response),
+    Answer(u64, Result<Response, String>),
     News(u64, Vec<(String, Arc<serde_json::Value>)>, bool),
 }
 
@@ -128,10 +128,10 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
         None => (None, None),
     };
     let mut world = World {
+        core: new_core(&core, Snapshot::default(), &dice, hub.is_some()),
         hub,
         over: false,
         starts: 0,
-        core: new_core(&core, Snapshot::default(), &dice),
         dice,
         pairs: BTreeSet::new(),
         answers: BTreeSet::new(),
@@ -193,8 +193,11 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
 }
 
 /// A core over what was stored, with the monitors' phases of the interleaving.
-fn new_core(config: &CoreConfig, snapshot: Snapshot, dice: &Dice) -> Core {
+fn new_core(config: &CoreConfig, snapshot: Snapshot, dice: &Dice, has_controllers: bool) -> Core {
     let mut core = Core::new(config.clone(), snapshot);
+    if has_controllers {
+        core = core.with_controllers();
+    }
     let [hosts, clusters] = dice.phases;
     core.shift_monitors(hosts, clusters);
     core
@@ -491,8 +494,8 @@ impl World {
         }
         match what {
             ForHub::Ask(ask) => {
-                if let Some((response, late)) = hub.ask_for_door(now, &ask) {
-                    self.push(now + ONE_WAY + late, Event::Hub(start, ForHub::Answer(ask.tag, response)));
+                if let Some((answer, late)) = hub.ask_for_door(now, &ask) {
+                    self.push(now + ONE_WAY + late, Event::Hub(start, ForHub::Answer(ask.tag, answer)));
                 }
             }
             ForHub::Answer(tag, response) => hub.answered(&mut self.core, now, tag, response),
@@ -621,7 +624,7 @@ impl World {
     /// The service is there again, with what it had stored.
     fn start(&mut self, now: Timestamp, fault: &str) {
         self.note_fired();
-        self.core = new_core(&self.config, self.core.snapshot(), &self.dice);
+        self.core = new_core(&self.config, self.core.snapshot(), &self.dice, self.hub.is_some());
         self.running = Running::Up;
         self.hear(now);
         self.core.wake(service_clock(now));
@@ -676,7 +679,7 @@ impl World {
                     .iter()
                     .filter(|write| matches!(write, Write::AppendEvent(_)))
                     .for_each(|event| stored.apply(event));
-                self.core = new_core(&self.config, stored, &self.dice);
+                self.core = new_core(&self.config, stored, &self.dice, self.hub.is_some());
             }
             self.kill(now, "before it stored");
             return false;

@@ -300,8 +300,9 @@ impl Bench {
         let config: CoreConfig = prepared.core_config("http://127.0.0.1:8090");
         let mut memory = Memory::new(Options::default(), now);
         memory.create_all(now, &definitions()).unwrap();
-        let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true });
-        let core = Core::new(config.clone(), Snapshot::default());
+        let clusters = Some("http://hub".to_owned());
+        let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true, clusters });
+        let core = Core::new(config.clone(), Snapshot::default()).with_controllers();
         let image = config.settings.release_images.last().unwrap().url.clone();
         let mut bench = Self { memory, core, door, now, watches: BTreeMap::new() };
         bench.core.wake(now);
@@ -359,8 +360,8 @@ impl Bench {
                     let watch = self.memory.watch(self.now, &ask.request.path).unwrap();
                     self.watches.insert(watch, ask.tag);
                 } else {
-                    let response = self.memory.handle(self.now, &ask.request);
-                    self.door.answered(&mut self.core, self.now, ask.tag, Ok(response));
+                    let answer = self.memory.handle_at(self.now, ask.server.as_deref(), &ask.request);
+                    self.door.answered(&mut self.core, self.now, ask.tag, answer);
                 }
             }
             for watch in self.memory.core.take_woken() {

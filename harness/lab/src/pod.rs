@@ -1,6 +1,7 @@
-//! A program that believes to be in a pod: it finds the namespace of its service account in a file where pods have it.
+//! A program that believes to be in a pod: it finds the namespace of its service account in a file where pods have it, and a bundle of
+//! authorities, which may be empty, where images of its distribution have it: without that file the real controllers talk to no cluster.
 //!
-//! The file is in a mount namespace of the program's own, so the computer does not get it, two runs do not disturb each other, and
+//! The files are in a mount namespace of the program's own, so the computer does not get it, two runs do not disturb each other, and
 //! nothing has to be removed afterwards. Without root the mount namespace is in a user namespace in which the user stays who they are.
 //!
 //! It is the same binary with a hidden first argument ([`VERB`]), which changes where it is and becomes the program: the process,
@@ -28,6 +29,9 @@ pub const VERB: &str = "__in-pod";
 /// Where programs in pods look for the namespace of their service account.
 pub const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
+/// Where programs of the distribution of the service's image look for the authorities of the system.
+pub const AUTHORITIES_FILE: &str = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem";
+
 /// What a binary does whose first argument is [`VERB`]. It must have no other thread.
 #[must_use]
 pub fn in_pod_main(args: &[OsString]) -> ExitCode {
@@ -54,6 +58,10 @@ fn enter(namespace: &OsStr) -> Result<(), String> {
     })?;
     let file = Path::new(NAMESPACE_FILE);
     place(file, namespace).map_err(|why| format!("{}: {why}", file.display()))?;
+    let file = Path::new(AUTHORITIES_FILE);
+    if !file.exists() {
+        place(file, OsStr::new("")).map_err(|why| format!("{}: {why}", file.display()))?;
+    }
     // A change of user namespace takes it away.
     prctl::set_pdeathsig(signal).map_err(|error| error.to_string())?;
     if unistd::getppid() == parent { Ok(()) } else { Err("whoever started it has ended".to_owned()) }

@@ -634,6 +634,8 @@ variables! {
         "IPV6_SUPPORT" => ipv6_support: bool = true;
         /// Disk encryption is allowed.
         "DISK_ENCRYPTION_SUPPORT" => disk_encryption_support: bool = true;
+        /// How often controllers ask a cluster about a host that is joining it.
+        "APPROVE_CSRS_REQUEUE_DURATION" => approve_csrs_requeue_duration: Duration = mins(1);
         /// The single node resolves its own names; its DNS validations are dropped.
         "ENABLE_SINGLE_NODE_DNSMASQ" => enable_single_node_dnsmasq: bool = false;
         /// Delay that new infra-envs insert before static networks are configured, in seconds.

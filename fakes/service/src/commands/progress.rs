@@ -29,8 +29,8 @@ pub(crate) fn report_host(core: &mut Core, now: Timestamp, key: HostKey, report:
     let current = progress.current_stage.map(|s| (s, progress.progress_info.as_deref().unwrap_or("")));
     let cluster = core.state.cluster(cluster_id).cloned();
     let role = stages::role_of(&row.view, cluster.as_ref().map(|c| &c.view));
-    // A host of day 2 that reboots is done: whatever its stage is, that is its last one.
-    let stage = stages::stored_stage(reported, row.view.is_day2(), false);
+    // A host of day 2 that reboots is done: whatever its stage is, that is its last one. Over Kubernetes controllers follow it.
+    let stage = stages::stored_stage(reported, row.view.is_day2(), core.has_controllers);
     let judged = match stage == reported {
         true => stages::judge(role, current, reported, &info),
         false => Report::Accepted { percentage: 100 },
@@ -87,7 +87,12 @@ pub(crate) fn report_host(core: &mut Core, now: Timestamp, key: HostKey, report:
     let (cluster, hosts) = core.neighbours(&row);
     let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();
     let scope = Scope { infra_env: &infra_env.infra_env, cluster: cluster.as_ref().map(|c| &c.view), hosts: &views };
-    let args = EventArgs { stage: Some(stage), wrong: core.hosts_wrong(), ..EventArgs::default() };
+    let args = EventArgs {
+        stage: Some(stage),
+        kube_api: core.has_controllers,
+        wrong: core.hosts_wrong(),
+        ..EventArgs::default()
+    };
     let decision =
         machine::on_event(HostEvent::HostProgressChanged, &row.view, &scope, &core.config.settings, now, &args)
             .map_err(|e| Refusal::conflict(e.to_string()))?;

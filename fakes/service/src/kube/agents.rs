@@ -19,8 +19,7 @@ use super::object::{
     owner, parsed, reference, text, without,
 };
 use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
-use super::spec;
-use super::{Command, Who};
+use super::{Command, Who, spec, spoke};
 use crate::commands::{binding, hosts, register};
 use crate::rows::HostRow;
 use crate::state::HostKey;
@@ -66,6 +65,13 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     let Some(agent) = pass.get(Kind::Agent, key) else { return Ok(()) };
     let host = pass.index.hosts.get(key).copied().filter(|host| pass.core.state.host(*host).is_some());
     if is_deleted(&agent) {
+        if let Some(why) = spoke::clean_deleted(pass, &agent)? {
+            let wanted = [conditions::Condition::new("Cleanup", "False", "CleanupFailed", why)];
+            let mut status = agent["status"].clone();
+            status["conditions"] = conditions::merged(&agent["status"]["conditions"], &wanted, pass.now, false);
+            pass.status(&agent, status)?;
+            return Err(Stop::Failed);
+        }
         if let Some(host) = host {
             let outcome = hosts::delete(pass.core, pass.now, host);
             pass.gave(Command::DeleteHost, host.1, &outcome);
@@ -76,16 +82,45 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     }
     let Some(host) = host else { return lost(pass, key, &agent) };
     pass.finalizer(&agent, FINALIZER)?;
+    clean_up(pass, &agent, host)?;
     membership(pass, &agent, host)?;
     let outcome = told(sync(pass, &agent, host))?;
     let Some(row) = pass.core.state.host(host).cloned() else { return Ok(()) };
+    let followed = spoke::follow(pass, &agent, &row, host)?;
+    let Some(row) = pass.core.state.host(host).cloned() else { return Ok(()) };
     annotations(&agent, &row)?;
     inventory_labels(&agent, &row)?;
-    write_status(pass, &agent, &row, &outcome)?;
-    match outcome {
-        Err(Problem::Backend(_)) => Err(Stop::Later(BACKEND_AGAIN)),
+    write_status(pass, &agent, &row, (&outcome, &followed))?;
+    match (outcome, followed.again) {
+        _ if followed.failed => Err(Stop::Failed),
+        (Err(Problem::Backend(_)), _) => Err(Stop::Later(BACKEND_AGAIN)),
+        (_, Some(again)) => Err(Stop::Later(again)),
         _ => Ok(()),
     }
+}
+
+/// Removes what a host left in a cluster, once it has left that.
+fn clean_up(pass: &Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Stop> {
+    let info = &agent["status"]["deprovision_info"];
+    let Some(row) = pass.core.state.host(host).filter(|_| info.is_object()) else { return Ok(()) };
+    let left = format!("{}/{}", text(&info["cluster_namespace"]), text(&info["cluster_name"]));
+    let is_there = row.host().cluster_id.is_some_and(|id| pass.index.cluster_keys.get(&id) == Some(&left));
+    if is_there || is_leaving(row.host().status) {
+        return Ok(());
+    }
+    let mut status = agent["status"].clone();
+    let failed = match spoke::clean(pass, agent)? {
+        None => {
+            status["deprovision_info"] = Value::Null;
+            false
+        }
+        Some(why) => {
+            status["deprovision_info"]["message"] = json!(why);
+            true
+        }
+    };
+    pass.status(agent, status)?;
+    if failed { Err(Stop::Failed) } else { Ok(()) }
 }
 
 /// The service does not know the host (any more): where its infra-env is there it is made again.
@@ -245,8 +280,27 @@ fn is_leaving(status: HostStatus) -> bool {
     matches!(status, Unbinding | UnbindingPendingUserAction | Reclaiming | ReclaimingRebooting)
 }
 
+fn is_being_installed(status: HostStatus) -> bool {
+    use HostStatus::{
+        Installing, InstallingInProgress, InstallingPendingUserAction, PreparingFailed, PreparingForInstallation,
+        PreparingSuccessful,
+    };
+    let preparing = matches!(status, PreparingForInstallation | PreparingFailed | PreparingSuccessful);
+    preparing || matches!(status, Installing | InstallingInProgress | InstallingPendingUserAction)
+}
+
 fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> Result<(), Halt> {
     use HostStatus::{AddedToExistingCluster, Installed};
+    // Only a host that is being added may be taken away in the middle.
+    let stays = is_being_installed(row.host().status) && !row.view.is_day2();
+    let cluster = row.host().cluster_id.filter(|_| !stays).and_then(|id| pass.index.cluster_keys.get(&id));
+    if let Some(cluster) = cluster {
+        let wanted = spoke::to_clean(agent, cluster);
+        let mut status = agent["status"].clone();
+        status["deprovision_info"] = wanted;
+        status["csrStatus"] = Value::Null;
+        pass.status(agent, status)?;
+    }
     let reclaims = matches!(row.host().status, Installed | AddedToExistingCluster)
         && label(agent, BMH_LABEL).is_empty()
         && pass.core.state.infra_env(host.0).is_some_and(|row| row.infra_env.cluster_id.is_none());
@@ -384,7 +438,12 @@ fn arguments(pass: &mut Pass<'_>, spec: &Value, row: &HostRow, host: HostKey) ->
     Ok(())
 }
 
-fn write_status(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, outcome: &Result<(), Problem>) -> Result<(), Stop> {
+fn write_status(
+    pass: &mut Pass<'_>,
+    agent: &Value,
+    row: &HostRow,
+    (outcome, followed): (&Result<(), Problem>, &spoke::Followed),
+) -> Result<(), Stop> {
     let shown = pass.core.show_host(row);
     let h = row.host();
     // These it gets anew.
@@ -409,7 +468,7 @@ fn write_status(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, outcome: &Res
     );
     let progress = h.progress.clone().unwrap_or_default();
     status["progress"] = json!({
-        "currentStage": progress.current_stage, "progressInfo": progress.progress_info,
+        "currentStage": followed.stage.or(progress.current_stage), "progressInfo": progress.progress_info,
         "installationPercentage": progress.installation_percentage,
         "stageStartTime": progress.stage_started_at, "stageUpdateTime": progress.stage_updated_at,
         "progressStages": shown.progress_stages,

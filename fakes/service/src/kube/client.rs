@@ -139,6 +139,8 @@ pub struct Ask {
     pub request: Request,
     /// Is it a watch? It is not answered once but goes on.
     pub watch: bool,
+    /// The base URL of another API server that is meant, that of a cluster; nothing: the hub.
+    pub server: Option<String>,
 }
 
 /// A resource changed, as far as is known here.
@@ -248,9 +250,18 @@ impl Client {
         self.send(request, false)
     }
 
+    /// Asks another API server, that of a cluster.
+    pub(super) fn ask_cluster(&mut self, server: String, request: Request) -> u64 {
+        let tag = self.send(request, false);
+        if let Some(ask) = self.asks.last_mut() {
+            ask.server = Some(server);
+        }
+        tag
+    }
+
     fn send(&mut self, request: Request, watch: bool) -> u64 {
         self.next_tag += 1;
-        self.asks.push(Ask { tag: self.next_tag, request, watch });
+        self.asks.push(Ask { tag: self.next_tag, request, watch, server: None });
         self.next_tag
     }
 

@@ -20,6 +20,7 @@ use super::object::{
     reference, text,
 };
 use super::pass::{Halt, Pass, Problem, Stop, delete, merge, post, put, told};
+use super::spoke::{self, Trouble};
 use super::{Command, Who, mirrors, spec};
 use crate::commands::{clusters, files, install, manifests};
 use crate::rows::{ClusterRow, HostRow};
@@ -74,7 +75,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         pass.core.state.end_unit();
         begin(pass, &cd, &aci, id);
         pass.core.state.end_unit();
-        let outcome = told(credentials(pass, &cd, &aci, id))?;
+        let outcome = told(credentials(pass, &cd, &aci, id).and_then(|()| workers(pass, key, id)))?;
         write_status(pass, &aci, Some(id), &outcome)?;
         return again(&outcome, BACKEND_AGAIN);
     }
@@ -440,6 +441,11 @@ fn credentials(pass: &mut Pass<'_>, cd: &Value, aci: &Value, id: Uuid) -> Result
         return Ok(());
     }
     let done = matches!(status, Installed | AddingHosts);
+    // What is told once stays as somebody may have changed it.
+    let told = &aci["spec"]["clusterMetadata"];
+    if told.is_object() && (!done || told["adminPasswordSecretRef"].is_object()) {
+        return Ok(());
+    }
     let file = |name: &str| pass.core.state.file(&format!("{id}/{name}")).cloned();
     let kubeconfig = file("kubeconfig").filter(|_| done).or_else(|| file("kubeconfig-noingress"));
     let Some(kubeconfig) = kubeconfig else { return Ok(()) };
@@ -464,6 +470,24 @@ fn credentials(pass: &mut Pass<'_>, cd: &Value, aci: &Value, id: Uuid) -> Result
         return Err(put(changed).into());
     }
     Ok(())
+}
+
+/// The pool of workers of an installed cluster stands still while hosts are added that get labels.
+fn workers(pass: &Pass<'_>, key: &str, id: Uuid) -> Result<(), Halt> {
+    let adds = pass.core.state.cluster(id).is_some_and(|row| row.cluster().status == ClusterStatus::AddingHosts);
+    if !adds {
+        return Ok(());
+    }
+    let agent = |host: Arc<HostRow>| {
+        let (namespace, _) = pass.index.infra_env_keys.get(&host.infra_env_id())?.split_once('/')?;
+        pass.get(Kind::Agent, &format!("{namespace}/{}", host.host().id))
+    };
+    let agents: Vec<Arc<Value>> = pass.core.state.hosts_of_cluster(id).into_iter().filter_map(agent).collect();
+    match spoke::pause_workers(pass, key, &agents) {
+        Ok(()) => Ok(()),
+        Err(Trouble::Stop(stop)) => Err(stop.into()),
+        Err(Trouble::Unknown(why) | Trouble::Says(why)) => Err(Problem::Backend(why).into()),
+    }
 }
 
 fn secret(pass: &Pass<'_>, cd: &Value, secret: &str, kind: &str, data: &Value) -> Result<(), Halt> {

@@ -181,7 +181,7 @@ impl Elector {
     fn ask(&mut self, what: Asked, request: Request) {
         self.tag += 1;
         self.asked = Some((self.tag, what));
-        self.asks.push(Ask { tag: self.tag, request, watch: false });
+        self.asks.push(Ask { tag: self.tag, request, watch: false, server: None });
     }
 }
 

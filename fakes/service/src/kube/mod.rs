@@ -10,8 +10,9 @@
 //!   are nothing special: the next pass sees what is there.
 //! * `clusters`, `infra_envs`, `agents`, `bare_metal`, `classification` are the passes of the kinds. `conditions` has the tables of
 //!   conditions.
-//! * `hub` plays what others do on a hub: Hive for clusters that are installed, metal3 for bare-metal hosts. `service_config` is the
-//!   operator's.
+//! * `spoke` is about the cluster that is installed: its own API server, which the Secret with its kubeconfig names.
+//! * `hub` plays what others do on a hub: Hive for clusters that are installed, metal3 for bare-metal hosts; `kubelet` plays the nodes that
+//!   join an installed cluster. `service_config` is the operator's.
 //! * `lease` says which process has the controllers; where that is asked, [`Elector`] stands beside [`Door`].
 //! * `mirrors` reads the ConfigMaps with mirrors of registries.
 //! * `definitions` are the kinds as definitions for an API server.
@@ -25,14 +26,16 @@ mod conditions;
 mod definitions;
 mod hub;
 mod infra_envs;
+mod kubelet;
 mod lease;
 mod mirrors;
 mod object;
 mod pass;
 mod service_config;
 mod spec;
+mod spoke;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,12 +46,15 @@ use vlab_api::http::Response;
 
 pub use self::client::{Ask, Kind};
 pub use self::definitions::definitions;
+pub use self::kubelet::{lease_of_node, server_of_cluster};
 pub use self::lease::Elector;
 pub use self::object::INFRA_ENV_LABEL;
 
 use self::client::{Change, Client};
 use self::object::{BMH_LABEL, CLUSTER_OF_SECRET, label, reference, text};
-use self::pass::{Pass, Stop};
+use self::pass::{Answers, Pass, Stop};
+pub use self::spoke::{BOOTSTRAPPER, BOOTSTRAPPERS, NODE_GROUP, NODE_PREFIX, certificate_request};
+use self::spoke::Looked;
 use crate::Core;
 use crate::rows::{ClusterRow, HostRow, InfraEnvRow, Write};
 use crate::state::HostKey;
@@ -64,6 +70,8 @@ pub struct DoorConfig {
     pub hive: bool,
     /// Do they also do metal3's part: provision a BareMetalHost that has an image?
     pub metal3: bool,
+    /// Where the API servers of clusters are, if nodes that join them are played, too: the base URL, `/clusters/NAME` follows.
+    pub clusters: Option<String>,
 }
 
 /// Whose pass it is. The order is that in which passes that are due at one time are made.
@@ -79,6 +87,10 @@ enum Who {
     ServiceConfig,
     Hive,
     Metal3,
+    /// Lets an installed cluster have an API server.
+    Spoke,
+    /// A node that joins it.
+    Kubelet,
 }
 
 /// A resource that is to be looked at: whose pass, and `namespace/name`.
@@ -136,6 +148,8 @@ pub(crate) struct Index {
     infra_env_keys: BTreeMap<Uuid, String>,
     /// Hosts by their Agent's key.
     hosts: BTreeMap<String, HostKey>,
+    /// When the cluster of an Agent was asked last about its node, and at which stage that was.
+    looked: BTreeMap<String, Looked>,
 }
 
 impl Index {
@@ -180,14 +194,23 @@ pub struct DoorStats {
     pub refused: u64,
 }
 
-/// A pass whose write is on its way.
+/// A resource that is being looked at, over several passes.
 #[derive(Debug)]
-struct Busy {
+struct Turn {
     item: Item,
-    tag: u64,
-    /// How many writes it has sent.
+    /// How many writes and questions it has sent.
     writes: u32,
+    answers: Answers,
 }
+
+impl Turn {
+    fn new(item: Item) -> Self {
+        Self { item, writes: 0, answers: Answers::default() }
+    }
+}
+
+/// A question that an API server of a cluster was asked.
+type Question = (String, &'static str, String);
 
 /// The controllers.
 #[derive(Debug)]
@@ -196,9 +219,14 @@ pub struct Door {
     client: Client,
     queue: Queue,
     index: Index,
-    busy: Option<Busy>,
-    /// The resource that is looked at again, because its write was answered, and how many there were.
-    current: Option<(Item, u32)>,
+    /// The one whose write is on its way, and its tag.
+    busy: Option<(u64, Turn)>,
+    /// The one that is looked at again, because its write was answered.
+    current: Option<Turn>,
+    /// Those that wait for a cluster's API server. Others go on meanwhile.
+    waiting: BTreeMap<u64, (Question, Turn)>,
+    /// Those of them whose answer has come.
+    resumed: VecDeque<Turn>,
     commands: Vec<(Command, Uuid)>,
     stats: DoorStats,
     begun: bool,
@@ -214,6 +242,8 @@ impl Door {
             index: Index::default(),
             busy: None,
             current: None,
+            waiting: BTreeMap::new(),
+            resumed: VecDeque::new(),
             commands: Vec::new(),
             stats: DoorStats::default(),
             begun: false,
@@ -258,8 +288,10 @@ impl Door {
 
     /// An answer is there; `Err`: there was none, and why.
     pub fn answered(&mut self, core: &mut Core, now: Timestamp, tag: u64, answer: Result<Response, String>) {
-        if let Some(busy) = self.busy.take_if(|busy| busy.tag == tag) {
-            self.wrote(now, busy, answer);
+        if let Some((_, turn)) = self.busy.take_if(|(of, _)| *of == tag) {
+            self.wrote(now, turn, answer);
+        } else if let Some((question, turn)) = self.waiting.remove(&tag) {
+            self.heard(now, question, turn, answer);
         } else {
             let pause = self.paced(Duration::from_secs(1));
             let changes = self.client.answered(now + pause, tag, answer);
@@ -277,8 +309,11 @@ impl Door {
 
     /// The API server was restarted: what was asked gets no answer, and watches are over.
     pub fn lost(&mut self, core: &mut Core, now: Timestamp) {
-        if let Some(busy) = self.busy.take() {
-            self.wrote(now, busy, Err("the connection was lost".to_owned()));
+        if let Some((_, turn)) = self.busy.take() {
+            self.wrote(now, turn, Err("the connection was lost".to_owned()));
+        }
+        for (question, turn) in std::mem::take(&mut self.waiting).into_values() {
+            self.heard(now, question, turn, Err("the connection was lost".to_owned()));
         }
         let pause = self.paced(Duration::from_secs(1));
         self.client.lost(now + pause);
@@ -289,9 +324,15 @@ impl Door {
         span.div_f64(self.config.pace.max(0.001))
     }
 
+    /// An API server of a cluster answered.
+    fn heard(&mut self, now: Timestamp, question: Question, mut turn: Turn, answer: Result<Response, String>) {
+        turn.answers.since.get_or_insert(now);
+        turn.answers.all.insert(question, answer);
+        self.resumed.push_back(turn);
+    }
+
     /// A write was answered.
-    fn wrote(&mut self, now: Timestamp, busy: Busy, answer: Result<Response, String>) {
-        let Busy { item, writes, .. } = busy;
+    fn wrote(&mut self, now: Timestamp, turn: Turn, answer: Result<Response, String>) {
         match answer {
             Ok(response) if response.is_success() => {
                 let object = match response.body.as_object::<Arc<Value>>() {
@@ -300,11 +341,11 @@ impl Door {
                 };
                 let changes: Vec<Change> = object.and_then(|object| self.client.wrote(object)).into_iter().collect();
                 self.objects_changed(now, &changes);
-                self.current = Some((item, writes));
+                self.current = Some(turn);
             }
             _ => {
                 self.stats.refused += 1;
-                self.fail(now, item);
+                self.fail(now, turn.item);
             }
         }
     }
@@ -320,32 +361,45 @@ impl Door {
     /// Makes passes until one writes, or none is due.
     fn go_on(&mut self, core: &mut Core, now: Timestamp) {
         while self.busy.is_none() && self.client.is_complete() {
-            let Some((item, writes)) = self.current.take().or_else(|| self.queue.pop(now).map(|item| (item, 0))) else {
+            let next = self.current.take().or_else(|| self.resumed.pop_front());
+            let Some(mut turn) = next.or_else(|| self.queue.pop(now).map(Turn::new)) else {
                 return;
             };
+            if self.waiting.values().any(|(_, waiting)| waiting.item == turn.item) {
+                // It is looked at from the beginning when its answer is there.
+                continue;
+            }
             self.stats.passes += 1;
-            let outcome = self.pass(core, now, &item);
+            let outcome = self.pass(core, now, &turn);
             match outcome {
                 Ok(()) => {
-                    self.queue.failures.remove(&item);
+                    self.queue.failures.remove(&turn.item);
                 }
-                Err(Stop::Write(_)) if writes >= MOST_WRITES => self.fail(now, item),
+                Err(Stop::Write(_) | Stop::Ask(..)) if turn.writes >= MOST_WRITES => self.fail(now, turn.item),
                 Err(Stop::Write(request)) => {
                     self.stats.writes += 1;
+                    turn.writes += 1;
                     let tag = self.client.ask(request);
-                    self.busy = Some(Busy { item, tag, writes: writes + 1 });
+                    self.busy = Some((tag, turn));
+                }
+                Err(Stop::Ask(server, request)) => {
+                    turn.writes += 1;
+                    let question = (server.clone(), request.method.as_str(), request.path.clone());
+                    let tag = self.client.ask_cluster(server, request);
+                    self.waiting.insert(tag, (question, turn));
                 }
                 Err(Stop::Later(span)) => {
-                    self.queue.failures.remove(&item);
+                    self.queue.failures.remove(&turn.item);
                     let at = now + self.paced(span).max(Duration::from_millis(1));
-                    self.queue.add(item, at);
+                    self.queue.add(turn.item, at);
                 }
-                Err(Stop::Failed) => self.fail(now, item),
+                Err(Stop::Failed) => self.fail(now, turn.item),
             }
         }
     }
 
-    fn pass(&mut self, core: &mut Core, now: Timestamp, item: &Item) -> Result<(), Stop> {
+    fn pass(&mut self, core: &mut Core, now: Timestamp, turn: &Turn) -> Result<(), Stop> {
+        let item = &turn.item;
         let now = core.begin(now);
         let mut wanted = Vec::new();
         let mut pass = Pass {
@@ -356,11 +410,14 @@ impl Door {
             now,
             wanted: &mut wanted,
             commands: &mut self.commands,
+            answers: &turn.answers,
         };
         let key = item.1.as_str();
         let outcome = match item.0 {
             Who::Hive => hub::hive(&mut pass, key),
             Who::Metal3 => hub::metal3(&mut pass, key),
+            Who::Spoke => kubelet::cluster(&mut pass, key),
+            Who::Kubelet => kubelet::pass(&mut pass, key),
             // Another service does it.
             _ if !self.config.service => Ok(()),
             Who::InfraEnv => infra_envs::pass(&mut pass, key),
@@ -476,6 +533,9 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
     match kind {
         Kind::ClusterDeployment => {
             let mut items = own(Who::Cluster);
+            if config.clusters.is_some() {
+                items.extend(own(Who::Spoke));
+            }
             items.extend(client.all_of(Kind::InfraEnv, key).map(|(key, _)| (Who::InfraEnv, key.clone())));
             items
         }
@@ -497,6 +557,9 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
         }
         Kind::Agent => {
             let mut items = own(Who::Agent);
+            if config.clusters.is_some() {
+                items.extend(own(Who::Kubelet));
+            }
             let host = label(object, BMH_LABEL);
             if !host.is_empty() {
                 items.push((Who::Bmh, format!("{namespace}/{host}")));
@@ -523,7 +586,9 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
             let token = |agent: &Value| reference(&agent["spec"]["ignitionEndpointTokenReference"], namespace) == key;
             let agents = client.all_in(Kind::Agent, namespace).filter(|(_, agent)| token(agent));
             let agents = agents.map(|(key, _)| (Who::Agent, key.clone()));
-            clusters.chain(infra_envs).chain(agents).chain(service_config(client, namespace)).collect()
+            let installed = kubelet::of_secret(object).filter(|_| config.clusters.is_some());
+            let installed = installed.map(|cluster| (Who::Spoke, cluster));
+            clusters.chain(infra_envs).chain(agents).chain(service_config(client, namespace)).chain(installed).collect()
         }
         Kind::ConfigMap | Kind::ClusterImageSet => {
             // What waits for one of these says so in its status and is looked at again.

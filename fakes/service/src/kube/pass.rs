@@ -1,12 +1,13 @@
 //! A look at one resource: what a pass can read, and how it ends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::http::{Method, Request};
+use vlab_api::http::{Method, Request, Response};
 
 use super::client::{Client, Kind};
 use super::object::{BACKUP_LABEL, WATCH_LABEL, alike, bare, filled, key_of, label, without};
@@ -19,6 +20,8 @@ use crate::refusal::{Reason, Refusal};
 pub(super) enum Stop {
     /// That is to be written; then the resource is looked at again.
     Write(Request),
+    /// That is to be asked of a cluster's own API server; then the resource is looked at again.
+    Ask(String, Request),
     /// Something that it needs is not there yet, and nobody will tell.
     Later(Duration),
     /// It cannot go on; it is tried again, later and later.
@@ -77,6 +80,15 @@ pub(super) fn told<T>(outcome: Result<T, Halt>) -> Result<Result<T, Problem>, St
     }
 }
 
+/// What API servers of clusters have answered since the resource began to be looked at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answers {
+    /// By server, method and path; `Err`: there was no answer, and why.
+    pub(super) all: BTreeMap<(String, &'static str, String), Result<Response, String>>,
+    /// When the first of them came.
+    pub(super) since: Option<Timestamp>,
+}
+
 /// What a pass has to do with.
 pub(super) struct Pass<'a> {
     pub(super) core: &'a mut Core,
@@ -88,11 +100,20 @@ pub(super) struct Pass<'a> {
     pub(super) wanted: &'a mut Vec<Item>,
     /// What the service was told to do.
     pub(super) commands: &'a mut Vec<(Command, Uuid)>,
+    /// What API servers of clusters have answered.
+    pub(super) answers: &'a Answers,
 }
 
 impl Pass<'_> {
     pub(super) fn get(&self, kind: Kind, key: &str) -> Option<Arc<Value>> {
         self.client.get(kind, key).cloned()
+    }
+
+    /// What the API server of a cluster answers; `Err` of the inner result: nothing, and why. Each question is asked once while the
+    /// resource is looked at.
+    pub(super) fn asked(&self, server: &str, request: Request) -> Result<&Result<Response, String>, Stop> {
+        let key = (server.to_owned(), request.method.as_str(), request.path.clone());
+        self.answers.all.get(&key).ok_or_else(|| Stop::Ask(server.to_owned(), request))
     }
 
     /// A command was given; one that was carried out is told.

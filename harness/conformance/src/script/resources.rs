@@ -2,11 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use vlab_service::kube::Kind;
+use vlab_service::kube::{BOOTSTRAPPER, BOOTSTRAPPERS, Kind, NODE_GROUP, NODE_PREFIX, certificate_request};
 
 use super::*;
 use crate::table::ResourceStep;
-use crate::table::resources::{Apply, IsSo, Patch, condition};
+use crate::table::resources::{Apply, IsSo, NodeRequest, NodeStep, Patch, SPOKE, SPOKE_KINDS, condition};
 
 /// The least time after which controllers have done what they do.
 const CONTROLLERS: Duration = Duration::from_secs(3);
@@ -51,7 +51,97 @@ impl Script<'_> {
             }
             ResourceStep::Holds(subject, so) => self.stays_so(subject, so).await,
             ResourceStep::Gone(subject) => self.goes(subject).await,
+            ResourceStep::Request(request) => self.request_step(request).await,
+            ResourceStep::Node(node) => self.node_step(node).await,
         }
+    }
+
+    /// Where the API server of the check's cluster is, below the hub's.
+    fn spoke(&self) -> Done<String> {
+        Ok(format!("/clusters/check-{}", self.own()?))
+    }
+
+    /// The name of a host's node, and its address.
+    fn node_of(&mut self, host: &str) -> Done<(String, String)> {
+        let inventory = self.host(host)?.inventory();
+        let address = inventory["interfaces"][0]["ipv4_addresses"][0].as_str().unwrap_or_default();
+        let name = inventory["hostname"].as_str().unwrap_or_default().to_owned();
+        Ok((name, address.split('/').next().unwrap_or_default().to_owned()))
+    }
+
+    async fn request_step(&mut self, step: &NodeRequest) -> Done {
+        let (name, address) = self.node_of(&step.host)?;
+        let node = format!("{NODE_PREFIX}{name}");
+        let owned = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let client = step.request == "client";
+        let change = &step.change;
+        let user = change.user.clone().unwrap_or_else(|| if client { BOOTSTRAPPER.to_owned() } else { node.clone() });
+        let groups = if client { owned(&BOOTSTRAPPERS) } else { owned(&[NODE_GROUP, "system:authenticated"]) };
+        let names = if client { Vec::new() } else { vec![name, address] };
+        let usages = owned(&["digital signature", if client { "client auth" } else { "server auth" }]);
+        let signer = if client { "kube-apiserver-client-kubelet" } else { "kubelet-serving" };
+        let request = certificate_request(
+            change.common_name.as_ref().unwrap_or(&node),
+            change.organization.as_deref().unwrap_or(NODE_GROUP),
+            change.names.as_ref().unwrap_or(&names),
+        );
+        let object = json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+            "metadata": { "name": step.name.as_ref().unwrap_or(&step.request) },
+            "spec": { "request": request, "signerName": format!("kubernetes.io/{signer}"),
+                      "usages": change.usages.as_ref().unwrap_or(&usages) },
+        });
+        let path = format!("{}/apis/certificates.k8s.io/v1/certificatesigningrequests", self.spoke()?);
+        let mut post = Request::new(Method::Post, path).json(&object).header("impersonate-user", user);
+        for group in change.groups.as_ref().unwrap_or(&groups) {
+            post = post.header("impersonate-group", group.as_str());
+        }
+        let made = self.send(&post).await?;
+        accepted(&made, None)
+    }
+
+    async fn node_step(&mut self, step: &NodeStep) -> Done {
+        let (name, address) = self.node_of(&step.node)?;
+        let all = format!("{}/api/v1/nodes", self.spoke()?);
+        let path = format!("{all}/{name}");
+        if self.look(&path).await?.is_none() {
+            let node = json!({ "apiVersion": "v1", "kind": "Node",
+                               "metadata": { "name": name, "annotations": step.annotations } });
+            let made = self.send(&Request::new(Method::Post, all).json(&node)).await?;
+            accepted(&made, None)?;
+        }
+        let status = json!({ "status": {
+            "addresses": [{ "type": "Hostname", "address": name }, { "type": "InternalIP", "address": address }],
+            "conditions": [{ "type": "Ready", "status": if step.ready { "True" } else { "False" },
+                             "reason": if step.ready { "KubeletReady" } else { "KubeletNotReady" } }],
+        } });
+        let mut patch = Request::new(Method::Patch, format!("{path}/status"));
+        patch.body = status.to_string().into();
+        let patched = self.send(&patch.header("content-type", "application/merge-patch+json")).await?;
+        accepted(&patched, None)
+    }
+
+    /// The cluster's API server knows a kind of its operators.
+    async fn define(&mut self, (name, api, plural, namespaced): (&str, &str, &str, bool)) -> Done {
+        let Some((group, version)) = api.split_once('/').filter(|(group, _)| group.contains("open") || *group == "metal3.io")
+        else {
+            return Ok(());
+        };
+        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": format!("{plural}.{group}") },
+            "spec": {
+                "group": group, "scope": if namespaced { "Namespaced" } else { "Cluster" },
+                "names": { "kind": name, "listKind": format!("{name}List"), "plural": plural, "singular": name.to_lowercase() },
+                "versions": [{ "name": version, "served": true, "storage": true,
+                               "schema": { "openAPIV3Schema": schema } }],
+            },
+        });
+        let path = format!("{}/apis/apiextensions.k8s.io/v1/customresourcedefinitions", self.spoke()?);
+        let made = self.send(&Request::new(Method::Post, path).json(&definition)).await?;
+        // It may be there already.
+        if made.status == 409 { Ok(()) } else { accepted(&made, None) }
     }
 
     /// The namespace of the check's world, and the name of what is in it.
@@ -63,17 +153,42 @@ impl Script<'_> {
     fn path_of(&self, subject: &str) -> Done<String> {
         let subject = self.filled_text(subject)?;
         let own = self.own()?;
+        let (spoke, subject) = match subject.strip_prefix(SPOKE) {
+            Some(rest) => (true, rest),
+            None => (false, subject.as_str()),
+        };
         let parts: Vec<&str> = subject.split('/').collect();
-        let Some(kind) = Kind::of(parts[0]) else {
-            return differs(format!("the check itself is wrong: there is no kind {}", parts[0]));
+        let there = SPOKE_KINDS.iter().find(|kind| spoke && kind.0 == parts[0]);
+        let kind = Kind::of(parts[0]).filter(|_| !spoke);
+        let (None, None) = (there, kind) else { return self.path_at(&parts, there.copied(), kind, &own) };
+        differs(format!("the check itself is wrong: there is no kind {}", parts[0]))
+    }
+
+    fn path_at(
+        &self,
+        parts: &[&str],
+        there: Option<(&str, &str, &str, bool)>,
+        kind: Option<Kind>,
+        own: &str,
+    ) -> Done<String> {
+        let (namespace, name) = match *parts {
+            [_] => (own, own),
+            [_, name] => (own, name),
+            [_, namespace, name] => (namespace, name),
+            _ => return differs(format!("the check itself is wrong: {} is not Kind/namespace/name", parts.join("/"))),
         };
-        let (namespace, name) = match parts.as_slice() {
-            [_] => (own.as_str(), own.as_str()),
-            [_, name] => (own.as_str(), *name),
-            [_, namespace, name] => (*namespace, *name),
-            _ => return differs(format!("the check itself is wrong: {subject:?} is not Kind/namespace/name")),
-        };
-        Ok(if kind.is_namespaced() { kind.path_of(&format!("{namespace}/{name}")) } else { kind.path_of(name) })
+        if let Some((_, api, plural, namespaced)) = there {
+            let root = if api.contains('/') { "apis" } else { "api" };
+            // Of what is in no namespace a third part is a subresource.
+            let rest = match (namespaced, parts) {
+                (true, _) => format!("namespaces/{namespace}/{plural}/{name}"),
+                (false, [_, name, part]) if !name.is_empty() => format!("{plural}/{name}/{part}"),
+                (false, _) => format!("{plural}/{name}"),
+            };
+            return Ok(format!("{}/{root}/{api}/{rest}", self.spoke()?));
+        }
+        let of = |kind: Kind| if kind.is_namespaced() { kind.path_of(&format!("{namespace}/{name}")) } else { kind.path_of(name) };
+        Ok(kind.map(of).unwrap_or_default())
     }
 
     /// What a resource of the world is, before a check changes it.
@@ -150,6 +265,15 @@ impl Script<'_> {
                 let spec = json!({ "online": false, "bootMACAddress": "52:54:00:00:00:00",
                                    "bmc": { "address": "redfish://192.0.2.1/1", "credentialsName": "bmc" } });
                 with(Kind::BareMetalHost, &own, json!({ "metadata": { "labels": labels }, "spec": spec }))
+            }
+            "admin-kubeconfig" => {
+                let server = format!("{}{}", self.wire.hub(), self.spoke()?);
+                let text = format!(
+                    "apiVersion: v1\nkind: Config\nclusters:\n- name: spoke\n  cluster:\n    server: {server}\nusers:\n\
+                     - name: admin\n  user: {{}}\ncontexts:\n- name: admin\n  context: {{cluster: spoke, user: admin}}\n\
+                     current-context: admin\n"
+                );
+                with(Kind::Secret, "admin-kubeconfig", json!({ "data": { "kubeconfig": STANDARD.encode(text) } }))
             }
             "classification" => {
                 let spec = json!({ "labelKey": "size", "labelValue": "large", "query": ".cpu.count >= 8" });
@@ -246,8 +370,17 @@ impl Script<'_> {
         let object = match &step.apply {
             Value::String(name) => self.world_resource(name)?,
             object => {
-                let kind = object["kind"].as_str().and_then(Kind::of);
+                let named = object["kind"].as_str().unwrap_or_default();
                 let mut object = object.clone();
+                if let Some(name) = named.strip_prefix(SPOKE)
+                    && let Some(kind) = SPOKE_KINDS.iter().find(|kind| kind.0 == name)
+                {
+                    object["apiVersion"] = json!(kind.1);
+                    object["kind"] = json!(kind.0);
+                    let object = self.filled(&object)?;
+                    return self.apply_there(*kind, &object).await;
+                }
+                let kind = Kind::of(named);
                 if let Some(kind) = kind {
                     object["apiVersion"] = json!(kind.api_version());
                     if kind.is_namespaced() && object["metadata"]["namespace"].is_null() {
@@ -260,6 +393,19 @@ impl Script<'_> {
         let object = self.filled(&merged(&object, &step.change))?;
         let refused = step.refused.as_ref().map(|refused| self.refusal(refused)).transpose()?;
         self.apply(&object, refused.as_ref()).await
+    }
+
+    /// Applies an object in the API server of the check's cluster.
+    async fn apply_there(&mut self, kind: (&str, &str, &str, bool), object: &Value) -> Done {
+        self.define(kind).await?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = text(&object["metadata"]["name"]);
+        let namespace = text(&object["metadata"]["namespace"]);
+        let path = self.path_at(&[kind.0, &namespace, &name], Some(kind), None, "")?;
+        let mut request = Request::new(Method::Patch, format!("{path}?{APPLIES}"));
+        request.body = object.to_string().into();
+        let response = self.send(&request.header("content-type", "application/apply-patch+yaml")).await?;
+        accepted(&response, None)
     }
 
     async fn apply(&mut self, object: &Value, refused: Option<&Refusal>) -> Done {

@@ -16,6 +16,17 @@
 //! - delete: ClusterDeployment
 //! - gone: AgentClusterInstall
 //! ```
+//!
+//! A subject that begins with `spoke:` is in the API server of the check's cluster, which the Secret `admin-kubeconfig` names. What the node
+//! of a host does there:
+//!
+//! ```yaml
+//! - request: client                                  # it asks for a certificate; serving: the other one
+//!   host: a
+//!   as: {user: somebody}                             # what is not as it should be: user, groups, common_name, organization, names, usages
+//! - node: a                                          # it is a node there
+//!   ready: true
+//! ```
 
 use std::collections::BTreeMap;
 
@@ -38,7 +49,69 @@ pub const RESOURCES: &[&str] = &[
     "ignition-ca",
     "bare-metal-host",
     "classification",
+    "admin-kubeconfig",
 ];
+
+/// A subject in the API server of the check's cluster begins so.
+pub const SPOKE: &str = "spoke:";
+
+/// Kinds of an installed cluster: name, group and version, plural, and whether it is in a namespace.
+pub const SPOKE_KINDS: &[(&str, &str, &str, bool)] = &[
+    ("Node", "v1", "nodes", false),
+    ("CertificateSigningRequest", "certificates.k8s.io/v1", "certificatesigningrequests", false),
+    ("MachineConfigPool", "machineconfiguration.openshift.io/v1", "machineconfigpools", false),
+    ("Machine", "machine.openshift.io/v1beta1", "machines", true),
+    ("MachineSet", "machine.openshift.io/v1beta1", "machinesets", true),
+    ("BareMetalHost", "metal3.io/v1alpha1", "baremetalhosts", true),
+];
+
+/// The node of a host asks its cluster for a certificate.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRequest {
+    /// `client` or `serving`.
+    pub request: String,
+    /// Which host.
+    pub host: String,
+    /// Name of the request; default: `client` or `serving`.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// What is not as it should be.
+    #[serde(default, rename = "as")]
+    pub change: NodeRequestChange,
+}
+
+/// What of a request is not as it should be.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRequestChange {
+    /// Who asks.
+    pub user: Option<String>,
+    /// The groups he is in.
+    pub groups: Option<Vec<String>>,
+    /// Whose certificate it is to be.
+    pub common_name: Option<String>,
+    /// And of which organization.
+    pub organization: Option<String>,
+    /// Its names and addresses.
+    pub names: Option<Vec<String>>,
+    /// What it is to be used for.
+    pub usages: Option<Vec<String>>,
+}
+
+/// A host is a node of its cluster.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeStep {
+    /// Which host.
+    pub node: String,
+    /// Is it ready?
+    #[serde(default)]
+    pub ready: bool,
+    /// Its annotations.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+}
 
 /// A resource is applied, by server-side apply.
 #[derive(Clone, Debug, Deserialize)]
@@ -108,6 +181,10 @@ pub enum ResourceStep {
     Holds(String, IsSo),
     /// A resource comes to be gone.
     Gone(String),
+    /// The node of a host asks for a certificate.
+    Request(NodeRequest),
+    /// A host is a node.
+    Node(NodeStep),
 }
 
 impl ResourceStep {
@@ -116,11 +193,14 @@ impl ResourceStep {
         fn whole<T: serde::de::DeserializeOwned>(step: &Map<String, Value>) -> Result<T, serde_json::Error> {
             serde_json::from_value(Value::Object(step.clone()))
         }
-        let verb = ["apply", "patch", "delete", "see", "holds", "gone"].into_iter().find(|v| step.contains_key(*v))?;
+        let verbs = ["apply", "patch", "delete", "see", "holds", "gone", "request", "node"];
+        let verb = verbs.into_iter().find(|verb| step.contains_key(*verb))?;
         Some(match verb {
             "apply" => whole(step).map(Self::Apply),
             "patch" => whole(step).map(Self::Patch),
             "delete" => whole(step).map(Self::Delete),
+            "request" => whole(step).map(Self::Request),
+            "node" => whole(step).map(Self::Node),
             "gone" => serde_json::from_value(step[verb].clone()).map(Self::Gone),
             _ => {
                 let mut rest = step.clone();
@@ -151,7 +231,7 @@ impl ResourceStep {
                     Value::String(name) if !RESOURCES.contains(&name.as_str()) => {
                         out.push(format!("{name} is no resource of a world: {}", RESOURCES.join(", ")));
                     }
-                    Value::Object(object) if Kind::of(object["kind"].as_str().unwrap_or_default()).is_none() => {
+                    Value::Object(object) if !is_kind(object["kind"].as_str().unwrap_or_default()) => {
                         out.push(format!("the kind of an object is none that is known: {}", kinds()));
                     }
                     _ => {}
@@ -166,9 +246,16 @@ impl ResourceStep {
                 subject
             }
             Self::Gone(subject) => subject,
+            Self::Request(request) => {
+                if !matches!(request.request.as_str(), "client" | "serving") {
+                    out.push(format!("a node asks for client or serving, not {}", request.request));
+                }
+                return;
+            }
+            Self::Node(_) => return,
         };
         let kind = subject.split('/').next().unwrap_or_default();
-        if Kind::of(kind).is_none() {
+        if !is_kind(kind) {
             out.push(format!("{kind} is none of the kinds {}", kinds()));
         }
     }
@@ -185,12 +272,22 @@ impl ResourceStep {
             Self::See(subject, _) => format!("see {subject}"),
             Self::Holds(subject, _) => format!("{subject} stays"),
             Self::Gone(subject) => format!("{subject} goes"),
+            Self::Request(request) => format!("the node of {} asks for {}", request.host, request.request),
+            Self::Node(node) => format!("{} is a node", node.node),
         }
     }
 }
 
+fn is_kind(name: &str) -> bool {
+    match name.strip_prefix(SPOKE) {
+        Some(name) => SPOKE_KINDS.iter().any(|kind| kind.0 == name),
+        None => Kind::of(name).is_some(),
+    }
+}
+
 fn kinds() -> String {
-    Kind::all().map(Kind::name).collect::<Vec<_>>().join(", ")
+    let of_spoke = SPOKE_KINDS.iter().map(|kind| format!("{SPOKE}{}", kind.0));
+    Kind::all().map(|kind| kind.name().to_owned()).chain(of_spoke).collect::<Vec<_>>().join(", ")
 }
 
 /// What a condition must match: `True Reason` is a short form.

@@ -42,6 +42,10 @@ impl Wire for ChangedWire {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
+
+    fn hub(&self) -> String {
+        self.0.hub()
+    }
 }
 
 pub(crate) fn settings(host_monitor: &str) -> Settings {
@@ -68,6 +72,10 @@ impl Wire for ChangedHub {
 
     fn now(&self) -> Timestamp {
         self.0.now()
+    }
+
+    fn hub(&self) -> String {
+        self.0.hub()
     }
 }
 

@@ -193,6 +193,13 @@ impl User {
         self.todo.extend(task.filter(|task| !self.todo.contains(task)));
     }
 
+    /// A node is ready: one that joined an installed cluster joins it over Kubernetes, too.
+    pub(super) fn node_is_up(&mut self, host: Uuid) {
+        let index = self.hosts.iter().position(|known| known.id == host).filter(|_| self.is_kube());
+        let task = index.filter(|index| self.scenario.hosts[*index].day2).map(|host| UserTask::NodeIsUp { host });
+        self.todo.extend(task);
+    }
+
     /// The newest release of that version.
     fn release_image(&self, version: &str) -> String {
         let parts = |v: &str| v.split(['.', '-']).map(|p| p.parse::<u64>().unwrap_or(0)).collect::<Vec<_>>();
@@ -335,6 +342,12 @@ impl User {
             UserTask::AwaitInfraEnv(whose) => at(Kind::InfraEnv, *whose),
             UserTask::LookAtBareMetalHost { host } => Request::new(Method::Get, self.bare_metal_host_path(*host)),
             UserTask::Approve { host } => merge(self.agent_path(*host), &self.approval(*host)),
+            UserTask::NodeIsUp { host } => {
+                let (cluster, id) = (self.scenario.hosts[*host].cluster.as_deref().unwrap_or_default(), self.hosts[*host].id);
+                let server = vlab_service::kube::server_of_cluster("", &format!("{cluster}/{cluster}"));
+                let lease = vlab_service::kube::lease_of_node(&id.to_string());
+                Request::new(Method::Post, format!("{server}{}", lease.0)).json(&lease.1)
+            }
             UserTask::Action(index, host) => self.kube_action(*index, *host)?,
             _ => return None,
         })
@@ -483,6 +496,13 @@ impl User {
                 let on = has_image && status["provisioning"]["state"] == "provisioned" && status["poweredOn"] == true;
                 if on && !std::mem::replace(&mut self.hosts[*host].powered, true) {
                     self.powered.push(*host);
+                }
+            }
+            UserTask::NodeIsUp { .. } => {
+                // A hub that is not the lab's has no such server, and nobody plays nodes there.
+                let (status, _) = said(&reply);
+                if status == 0 || status >= 500 {
+                    self.later.push((now + LOOK_AGAIN, task));
                 }
             }
             UserTask::Approve { host } => {

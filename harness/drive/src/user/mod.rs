@@ -24,7 +24,7 @@ use vlab_history::Directory;
 use vlab_history::facts::{ClusterFacts, HostFacts, diff_cluster, diff_host};
 use vlab_history::merge::{Merged, MergedChange, ToldByEvent, told};
 use vlab_judge::moment::Tracker;
-use vlab_model::history::{HistoryPart, HostMoment, Observation, ResourceState, Source, UserVerb, What};
+use vlab_model::history::{ClusterMoment, HistoryPart, HostMoment, Observation, ResourceState, Source, UserVerb, What};
 use vlab_scenario::{ActionKind, ActionTime, InstallMode, Scenario};
 
 use crate::members::Members;
@@ -129,6 +129,10 @@ enum UserTask {
     },
     /// Over Kubernetes: approve a host, with its role.
     Approve {
+        host: usize,
+    },
+    /// Over Kubernetes: the node of a host of day 2 is up; its cluster's API server is told so.
+    NodeIsUp {
         host: usize,
     },
 }
@@ -394,6 +398,7 @@ impl User {
             {
                 self.bare_metal_host_changed(name);
             }
+            What::InCluster { host: Some(host), what: ClusterMoment::NodeReady, .. } => self.node_is_up(*host),
             _ => {}
         }
         for pending in &mut self.actions {
@@ -538,6 +543,7 @@ impl User {
             | UserTask::AwaitCluster(_)
             | UserTask::AwaitInfraEnv(_)
             | UserTask::LookAtBareMetalHost { .. }
+            | UserTask::NodeIsUp { .. }
             | UserTask::Approve { .. } => None,
         };
         match request {
@@ -574,7 +580,9 @@ impl User {
             UserTask::Install(index) => (UserVerb::Action(ActionKind::Install), self.clusters[*index].id, None),
             UserTask::AwaitCluster(whose) => (UserVerb::CreateCluster, self.state(*whose).id, None),
             UserTask::AwaitInfraEnv(whose) => (UserVerb::CreateInfraEnv, self.state(*whose).id, None),
-            UserTask::LookAtBareMetalHost { host } | UserTask::Approve { host } => {
+            UserTask::LookAtBareMetalHost { host }
+            | UserTask::Approve { host }
+            | UserTask::NodeIsUp { host } => {
                 (UserVerb::SetRole, Some(self.hosts[*host].id), None)
             }
             UserTask::Namespace(_) | UserTask::Apply(_) => (UserVerb::CreateCluster, None, None),

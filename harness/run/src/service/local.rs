@@ -84,7 +84,8 @@ pub(super) async fn start(order: &ServiceOrder<'_>, kind: ProcessKind) -> Result
             };
             let others = launch.hub.as_ref().filter(|_| kind.real).map(|hub| {
                 let pace = order.prepared.clock_scale;
-                let options = HubOptions { endpoint: hub.endpoint().clone(), pace };
+                let has_clusters = hub.has_clusters();
+                let options = HubOptions { endpoint: hub.endpoint().clone(), pace, has_clusters };
                 AbortOnDropHandle::new(tokio::spawn(play_others(options)))
             });
             Ok(Arc::new(Local {

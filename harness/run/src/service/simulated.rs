@@ -60,6 +60,9 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
     if let Some(hub) = &launch.hub {
         program = program.args(["--kubeconfig".into(), hub.plain().as_os_str().to_owned()]);
         program = program.args(["--pace".to_owned(), launch.prepared.clock_scale.to_string()]);
+        if hub.has_clusters() {
+            program = program.args(["--play-nodes"]);
+        }
     }
     let begun = Instant::now();
     let child = Child::spawn(program)?;

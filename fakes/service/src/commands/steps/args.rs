@@ -37,6 +37,8 @@ impl Core {
         match kind {
             StepType::Inventory => Some(self.inventory_args(of.key)),
             StepType::ConnectivityCheck => self.connectivity_args(of),
+            // Over Kubernetes nobody asks for them.
+            StepType::FreeNetworkAddresses if self.has_controllers => None,
             StepType::FreeNetworkAddresses => free_addresses_args(of.row),
             StepType::DhcpLeaseAllocate => dhcp_lease_args(of),
             StepType::NtpSynchronizer => self.ntp_args(of),
@@ -268,7 +270,7 @@ impl Core {
             enable_skip_mco_reboot: Some(
                 settings.enable_skip_mco_reboot && disks::version_at_least(cluster.view.openshift_version(), 4, 15),
             ),
-            notify_num_reboots: Some(true),
+            notify_num_reboots: Some(!self.has_controllers),
             coreos_image: None,
         };
         let text = serde_json::to_string(&request).ok()?;

@@ -227,6 +227,11 @@ impl Hub {
         &self.plain
     }
 
+    /// Has it API servers of clusters, too, so that nodes can join those? Only ours has.
+    pub fn has_clusters(&self) -> bool {
+        matches!(self.programs, Programs::Ours(_))
+    }
+
     /// What a service that works on it has to know.
     pub fn kube(&self) -> Kube<'_> {
         Kube { kubeconfig: &self.kubeconfig, namespace: NAMESPACE, bare_metal: self.metal }

@@ -1,0 +1,183 @@
+//! What the nodes of an installed cluster do that simulated hosts cannot: where the harness has API servers for clusters
+//! (`/clusters/NAME`), the Secret of an installed one names its own, and a host of day 2 that has rebooted joins it. It asks for a
+//! client's certificate, is a node once that was approved, asks for a server's, and is ready once that was approved, too. It begins when the
+//! harness says that its machine is up, by a Lease of the node's in the cluster ([`lease_of_node`]).
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use vlab_api::http::{Method, Request};
+
+use super::client::Kind;
+use super::object::{CLUSTER_OF_SECRET, decoded, is_deleted, label, namespace, reference, text};
+use super::pass::{Pass, Stop, put};
+use super::spoke::{
+    BOOTSTRAPPER, BOOTSTRAPPERS, NODE_GROUP, NODE_PREFIX, NODES, REQUESTS, Trouble, certificate_request, is_approved,
+    is_ready, look, node_name, secret_of, server_in,
+};
+
+/// How often it looks whether its machine is up, and whether it was approved.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Lets the Secret of an installed cluster name an API server that is there. One that was imported has the Secret of whoever imported it.
+pub(super) fn cluster(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
+    let (Some(base), Some(cd)) = (&pass.config.clusters, pass.get(Kind::ClusterDeployment, key)) else { return Ok(()) };
+    if cd["spec"]["installed"] != true || is_deleted(&cd) {
+        return Ok(());
+    }
+    let Some(secret) = pass.get(Kind::Secret, &secret_of(Some(&cd), key)) else { return Ok(()) };
+    let wanted = server_of_cluster(base, key);
+    let kubeconfig = decoded(text(&secret["data"]["kubeconfig"]));
+    if label(&secret, CLUSTER_OF_SECRET).is_empty() || server_in(&kubeconfig) == Some(&wanted) {
+        return Ok(());
+    }
+    let text = format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: cluster\n  cluster:\n    server: {wanted}\nusers:\n- name: admin\n  \
+         user: {{}}\ncontexts:\n- name: admin\n  context: {{cluster: cluster, user: admin}}\ncurrent-context: admin\n"
+    );
+    let mut changed = (*secret).clone();
+    changed["data"]["kubeconfig"] = json!(STANDARD.encode(text));
+    Err(put(changed))
+}
+
+pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
+    let Some(agent) = pass.get(Kind::Agent, key) else { return Ok(()) };
+    let progress = &agent["status"]["progress"];
+    let rebooted = matches!(text(&progress["currentStage"]), "Rebooting" | "Joined");
+    if is_deleted(&agent) || agent["status"]["kind"] != "AddToExistingClusterHost" || !rebooted {
+        return Ok(());
+    }
+    let Some(server) = server(pass, &agent) else { return Ok(()) };
+    match join(pass, &agent, &server) {
+        Ok(true) => Ok(()),
+        Err(Trouble::Stop(stop)) => Err(stop),
+        _ => Err(Stop::Later(AGAIN)),
+    }
+}
+
+/// The API server of its cluster, if it is one of those that the harness has.
+fn server(pass: &Pass<'_>, agent: &Value) -> Option<String> {
+    let cluster = reference(&agent["spec"]["clusterDeploymentName"], namespace(agent));
+    let cd = pass.get(Kind::ClusterDeployment, &cluster)?;
+    let secret = pass.get(Kind::Secret, &secret_of(Some(&cd), &cluster))?;
+    let kubeconfig = decoded(text(&secret["data"]["kubeconfig"]));
+    let own = server_of_cluster(pass.config.clusters.as_ref()?, &cluster);
+    server_in(&kubeconfig).filter(|server| *server == own).map(str::to_owned)
+}
+
+/// Where the harness has the API server of a ClusterDeployment's cluster (`namespace/name`), on a hub of that base URL.
+pub fn server_of_cluster(base: &str, cluster: &str) -> String {
+    format!("{base}/clusters/{}", cluster.replace('/', "."))
+}
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
+/// With what a harness tells the API server of a cluster that the machine of a host is up there: where it is made, and what.
+pub fn lease_of_node(host: &str) -> (&'static str, Value) {
+    let meta = json!({ "name": host, "namespace": "kube-node-lease" });
+    (LEASES, json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {} }))
+}
+
+/// Does the next step of a node; is it ready?
+fn join(pass: &Pass<'_>, agent: &Value, server: &str) -> Result<bool, Trouble> {
+    let name = node_name(agent);
+    let id = text(&agent["metadata"]["name"]);
+    if look(pass, server, format!("{LEASES}/{id}"))?.is_none() {
+        return Ok(false);
+    }
+    let signer = |which: &str| format!("kubernetes.io/{which}");
+    let user = format!("{NODE_PREFIX}{name}");
+    let client = json!({
+        "signerName": signer("kube-apiserver-client-kubelet"), "usages": ["digital signature", "client auth"],
+        "request": certificate_request(&user, NODE_GROUP, &[]),
+    });
+    if !request(pass, server, (&format!("{id}-client"), &client), (BOOTSTRAPPER, &BOOTSTRAPPERS))? {
+        return Ok(false);
+    }
+    let interfaces = agent["status"]["inventory"]["interfaces"].as_array().into_iter().flatten();
+    let addresses: Vec<String> = interfaces
+        .flat_map(|one| ["ipV4Addresses", "ipV6Addresses"].into_iter().flat_map(|kind| one[kind].as_array()))
+        .flatten()
+        .filter_map(|address| text(address).split('/').next().map(str::to_owned))
+        .collect();
+    let path = format!("{NODES}/{name}");
+    let Some(mut node) = look(pass, server, path.clone())? else {
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
+        write(pass, server, Request::new(Method::Post, NODES).json(&node))?;
+        return Ok(false);
+    };
+    let wanted: Vec<Value> = [json!({ "type": "Hostname", "address": name })]
+        .into_iter()
+        .chain(addresses.iter().map(|address| json!({ "type": "InternalIP", "address": address })))
+        .collect();
+    if node["status"]["addresses"] != json!(wanted) {
+        node["status"]["addresses"] = json!(wanted);
+        write(pass, server, Request::new(Method::Put, format!("{path}/status")).json(&node))?;
+        return Ok(false);
+    }
+    let names: Vec<String> = [name].into_iter().chain(addresses).collect();
+    let serving = json!({
+        "signerName": signer("kubelet-serving"), "usages": ["digital signature", "server auth"],
+        "request": certificate_request(&user, NODE_GROUP, &names),
+    });
+    let groups = [NODE_GROUP, "system:authenticated"];
+    if !request(pass, server, (&format!("{id}-serving"), &serving), (&user, &groups))? {
+        return Ok(false);
+    }
+    if !is_ready(&node) {
+        node["status"]["conditions"] = json!([{ "type": "Ready", "status": "True", "reason": "KubeletReady" }]);
+        write(pass, server, Request::new(Method::Put, format!("{path}/status")).json(&node))?;
+    }
+    Ok(true)
+}
+
+/// Asks for a certificate as somebody, once; was it approved?
+fn request(
+    pass: &Pass<'_>,
+    server: &str,
+    (name, spec): (&str, &Value),
+    (user, groups): (&str, &[&str]),
+) -> Result<bool, Trouble> {
+    if let Some(there) = look(pass, server, format!("{REQUESTS}/{name}"))? {
+        return Ok(is_approved(&there));
+    }
+    let object = json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": { "name": name },
+        "spec": spec,
+    });
+    let mut post = Request::new(Method::Post, REQUESTS).json(&object).header("impersonate-user", user);
+    for group in groups {
+        post = post.header("impersonate-group", *group);
+    }
+    write(pass, server, post)?;
+    Ok(false)
+}
+
+fn write(pass: &Pass<'_>, server: &str, request: Request) -> Result<(), Trouble> {
+    match pass.asked(server, request)? {
+        Ok(response) if response.is_success() => Ok(()),
+        Ok(response) => Err(Trouble::Says(format!("the answer is {}", response.status))),
+        Err(why) => Err(Trouble::Says(why.clone())),
+    }
+}
+
+/// The cluster of a Secret that the controllers made, whose API server it is to name.
+pub(super) fn of_secret(secret: &Value) -> Option<String> {
+    let of = label(secret, CLUSTER_OF_SECRET);
+    (!of.is_empty()).then(|| format!("{}/{of}", namespace(secret)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_of_the_controllers_names_its_cluster() {
+        let mut secret = json!({ "metadata": { "name": "edge-admin-kubeconfig", "namespace": "edge" } });
+        assert_eq!(of_secret(&secret), None);
+        secret["metadata"]["labels"][CLUSTER_OF_SECRET] = json!("edge");
+        assert_eq!(of_secret(&secret).as_deref(), Some("edge/edge"));
+    }
+}

@@ -1,0 +1,505 @@
+//! The cluster that is installed. It has an API server of its own, which the kubeconfig in its Secret names. There the controllers follow
+//! hosts of day 2 after their reboot (`/status/csrStatus` of their Agents), pause its pool of workers, and clean up after hosts that leave.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use vlab_api::Timestamp;
+use vlab_api::http::{Method, Request, Response};
+use vlab_api::types::{HostProgress, HostStage, HostStatus};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::FromDer as _;
+
+use super::client::Kind;
+use super::object::{
+    BMH_LABEL, INFRA_ENV_LABEL, annotation, decoded, filled, is_deleted, label, namespace, reference, text, texts, time,
+};
+use super::pass::{Pass, Stop};
+use super::spec;
+use crate::commands::progress;
+use crate::rows::HostRow;
+use crate::state::HostKey;
+
+/// On an Agent: what its node left in its cluster is left there.
+const SKIPS_CLEAN_UP: &str = "agent.agent-install.openshift.io/skip-spoke-cleanup";
+/// On a BareMetalHost: its like and its Machine were made in the cluster.
+const MADE_THERE: &str = "agent.agent-install.openshift.io/spoke-bmh-machine-created";
+pub(super) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+pub(super) const NODES: &str = "/api/v1/nodes";
+const MACHINES: &str = "/apis/machine.openshift.io/v1beta1/namespaces";
+const WORKERS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/worker";
+/// Who asks for the first certificate of a node.
+pub const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+/// The groups that he has, no more and no less.
+pub const BOOTSTRAPPERS: [&str; 3] =
+    ["system:serviceaccounts:openshift-machine-config-operator", "system:serviceaccounts", "system:authenticated"];
+/// What the names of nodes as users begin with.
+pub const NODE_PREFIX: &str = "system:node:";
+/// The group that nodes are in.
+pub const NODE_GROUP: &str = "system:nodes";
+
+/// Why a cluster cannot be asked.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Stop(Stop),
+    /// It has no Secret: it was never installed, or is gone.
+    Unknown(String),
+    Says(String),
+}
+
+impl From<Stop> for Trouble {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+/// The address of the API server in a kubeconfig.
+pub(super) fn server_in(kubeconfig: &str) -> Option<&str> {
+    let line = kubeconfig.lines().find_map(|line| line.trim().trim_start_matches("- ").strip_prefix("server:"))?;
+    Some(line.trim().trim_matches(['"', '\'']).trim_end_matches('/'))
+}
+
+/// The name of the Secret with the kubeconfig of a cluster.
+pub(super) fn secret_of(cd: Option<&Value>, key: &str) -> String {
+    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+    let named = cd.and_then(|cd| filled(&cd["spec"]["clusterMetadata"]["adminKubeconfigSecretRef"]["name"]));
+    format!("{namespace}/{}", named.unwrap_or_else(|| format!("{name}-admin-kubeconfig")))
+}
+
+/// Where the API server of a ClusterDeployment's cluster is.
+fn server(pass: &Pass<'_>, cluster: &str) -> Result<String, Trouble> {
+    let cd = pass.get(Kind::ClusterDeployment, cluster);
+    let key = secret_of(cd.as_deref(), cluster);
+    let Some(secret) = pass.get(Kind::Secret, &key) else {
+        return Err(Trouble::Unknown(format!("failed to get kubeconfig secret {key}: Secret not found")));
+    };
+    pass.mark_as_used(&secret)?;
+    let kubeconfig = decoded(text(&secret["data"]["kubeconfig"]));
+    match server_in(&kubeconfig) {
+        Some(server) if server.starts_with("http://") => Ok(server.to_owned()),
+        Some(server) => Err(Trouble::Says(format!("{server} cannot be reached: only plain HTTP is spoken here"))),
+        None => Err(Trouble::Says(format!("the kubeconfig in secret {key} names no server"))),
+    }
+}
+
+/// Asks it; a status that is no success is an error, but for 404 of something that is looked for.
+fn ask<'p>(pass: &'p Pass<'_>, server: &str, request: Request) -> Result<Option<&'p Response>, Trouble> {
+    let what = format!("{} {}", request.method, request.path);
+    match pass.asked(server, request)? {
+        Ok(response) if response.is_success() => Ok(Some(response)),
+        Ok(response) if response.status == 404 => Ok(None),
+        Ok(response) => Err(Trouble::Says(format!("{what} is answered with {}", response.status))),
+        Err(why) => Err(Trouble::Says(format!("{what}: {why}"))),
+    }
+}
+
+pub(super) fn look(pass: &Pass<'_>, server: &str, path: String) -> Result<Option<Value>, Trouble> {
+    let response = ask(pass, server, Request::new(Method::Get, path))?;
+    Ok(response.and_then(|response| response.decode().ok()))
+}
+
+fn merge(pass: &Pass<'_>, server: &str, path: String, patch: &Value) -> Result<(), Trouble> {
+    let mut request = Request::new(Method::Patch, path);
+    request.body = patch.to_string().into_bytes().into();
+    ask(pass, server, request.header("content-type", "application/merge-patch+json")).map(drop)
+}
+
+fn remove(pass: &Pass<'_>, server: &str, path: String) -> Result<(), Trouble> {
+    ask(pass, server, Request::new(Method::Delete, path)).map(drop)
+}
+
+/// The name of the node that a host is.
+pub(super) fn node_name(agent: &Value) -> String {
+    filled(&agent["spec"]["hostname"])
+        .or_else(|| filled(&agent["status"]["inventory"]["hostname"]))
+        .unwrap_or_default()
+}
+
+pub(super) fn is_ready(node: &Value) -> bool {
+    node["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
+pub(super) fn is_approved(request: &Value) -> bool {
+    request["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == "Approved")
+}
+
+/// What a cluster says of a host that joins it.
+#[derive(Debug, Default)]
+pub(super) struct Followed {
+    /// Its stage, where the cluster says more than the host.
+    pub(super) stage: Option<HostStage>,
+    /// When the cluster is asked again.
+    pub(super) again: Option<Duration>,
+    /// It is tried again, later and later.
+    pub(super) failed: bool,
+}
+
+/// Asks the cluster about a host of day 2 that has rebooted: approves the requests of its node, and notes how far that is.
+pub(super) fn follow(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> Result<Followed, Stop> {
+    let Some(stage) = row.view.stage().filter(|_| row.view.is_day2()) else { return Ok(Followed::default()) };
+    let cluster = reference(&agent["spec"]["clusterDeploymentName"], namespace(agent));
+    let status = row.host().status;
+    let waits = status == HostStatus::InstallingPendingUserAction;
+    let rebooted = matches!(stage, HostStage::Rebooting | HostStage::Joined | HostStage::Configuring);
+    if cluster.is_empty() || !(rebooted || waits || status == HostStatus::Installed && stage != HostStage::Done) {
+        return Ok(Followed::default());
+    }
+    let key = format!("{}/{}", namespace(agent), text(&agent["metadata"]["name"]));
+    // What its answer changes wakes this pass again: it is not asked for that.
+    if pass.answers.all.is_empty()
+        && let Some((at, then)) = pass.index.looked.get(&key)
+        && *then == Some(stage)
+    {
+        let due = *at + pass.core.config.settings.approve_csrs_requeue_duration;
+        if pass.now < due {
+            let shown = text(&agent["status"]["progress"]["currentStage"]).parse().ok();
+            let again = Some(unpaced(pass, due.since(pass.now)));
+            return Ok(Followed { stage: shown, again, ..Followed::default() });
+        }
+    }
+    match join(pass, agent, row, host, (&cluster, stage)) {
+        Ok(followed) => {
+            let is = pass.core.state.host(host).and_then(|row| row.view.stage());
+            pass.index.looked.insert(key, (pass.now, is));
+            Ok(followed)
+        }
+        Err(Trouble::Stop(stop)) => Err(stop),
+        Err(Trouble::Unknown(_) | Trouble::Says(_)) => Ok(Followed { failed: true, ..Followed::default() }),
+    }
+}
+
+/// The setting is as the time profile has made it, and a wait of a pass is made shorter by the same.
+fn unpaced(pass: &Pass<'_>, span: Duration) -> Duration {
+    span.mul_f64(pass.config.pace.max(0.001))
+}
+
+fn join(
+    pass: &mut Pass<'_>,
+    agent: &Value,
+    row: &HostRow,
+    host: HostKey,
+    (cluster, stage): (&str, HostStage),
+) -> Result<Followed, Trouble> {
+    let server = server(pass, cluster)?;
+    let name = node_name(agent);
+    let node = look(pass, &server, format!("{NODES}/{name}"))?;
+    let status = row.host().status;
+    let approves = approves(pass, agent, cluster)
+        && (matches!(stage, HostStage::Rebooting | HostStage::Joined)
+            || status == HostStatus::InstallingPendingUserAction);
+    let again = unpaced(pass, pass.core.config.settings.approve_csrs_requeue_duration);
+    let mut followed = Followed { again: Some(again), ..Followed::default() };
+    let mut requests = agent["status"]["csrStatus"].clone();
+    if approves {
+        // Noted before anything follows from it.
+        requests = approve(pass, agent, &server, node.as_ref())?;
+        let mut noted = agent["status"].clone();
+        noted["csrStatus"] = requests.clone();
+        pass.status(agent, noted)?;
+    }
+    let Some(node) = node else { return Ok(followed) };
+    if is_ready(&node) {
+        let labels = spec::text_map(&agent["spec"]["nodeLabels"]);
+        let is = spec::text_map(&node["metadata"]["labels"]);
+        if labels.iter().any(|(name, value)| is.get(name) != Some(value)) {
+            merge(pass, &server, format!("{NODES}/{name}"), &json!({ "metadata": { "labels": labels } }))?;
+        }
+    }
+    let has = |kind: &str| requests["approvedCSRs"].as_array().into_iter().flatten().any(|one| one["type"] == kind);
+    let both = || has("client") && has("serving");
+    let done = is_ready(&node) && (!approves || both());
+    let stage = if done { HostStage::Done } else { HostStage::Joined };
+    let late = status == HostStatus::InstallingPendingUserAction;
+    if status != HostStatus::Installed {
+        let info = (done && late).then(|| format!("its node joined the cluster although it is {status}"));
+        let report = HostProgress { current_stage: Some(stage), progress_info: info, ..HostProgress::default() };
+        progress::report_host(pass.core, pass.now, host, report).map_err(|refusal| Trouble::Says(refusal.text))?;
+    }
+    followed.stage = Some(stage);
+    if done {
+        followed.again = None;
+    }
+    Ok(followed)
+}
+
+/// Is it for the service to approve what the node asks for? Where a BareMetalHost stands for it, the cluster's own operators do that.
+fn approves(pass: &Pass<'_>, agent: &Value, cluster: &str) -> bool {
+    let host = label(agent, BMH_LABEL);
+    if host.is_empty() || pass.get(Kind::BareMetalHost, &format!("{}/{host}", namespace(agent))).is_none() {
+        return true;
+    }
+    let cd = pass.get(Kind::ClusterDeployment, cluster).unwrap_or_default();
+    let install = format!("{}/{}", namespace(&cd), text(&cd["spec"]["clusterInstallRef"]["name"]));
+    let aci = pass.get(Kind::AgentClusterInstall, &install).unwrap_or_default();
+    text(&aci["spec"]["platformType"]) == "None" || aci["spec"]["networking"]["userManagedNetworking"] == true
+}
+
+/// Approves what the node of this Agent asks for: as a client always, as a server once it is there. Gives the Agent's `csrStatus`.
+fn approve(pass: &Pass<'_>, agent: &Value, server: &str, node: Option<&Value>) -> Result<Value, Trouble> {
+    let mut status = agent["status"]["csrStatus"].clone();
+    let list = match look(pass, server, REQUESTS.to_owned()) {
+        Ok(list) => list.unwrap_or_default(),
+        Err(Trouble::Stop(stop)) => return Err(stop.into()),
+        // Who cannot see them approves none; he tries again.
+        Err(_) => return Ok(status),
+    };
+    let mut approved = status["approvedCSRs"].as_array().cloned().unwrap_or_default();
+    for kind in ["client", "serving"] {
+        let node = match (kind, node) {
+            ("client", _) => None,
+            (_, Some(node)) => Some(node),
+            _ => continue,
+        };
+        for request in list["items"].as_array().into_iter().flatten() {
+            let name = text(&request["metadata"]["name"]);
+            let is_approved = is_approved(request);
+            let is_noted = approved.iter().any(|one| one["name"] == name);
+            // The list may be older than what was approved since.
+            if is_noted || !is_good(request, &node_name(agent), node) {
+                continue;
+            }
+            let mut at = time(pass.answers.since.unwrap_or(pass.now));
+            if is_approved {
+                let of = request["status"]["conditions"].as_array().into_iter().flatten();
+                at = of.clone().find(|c| c["type"] == "Approved").map(|c| c["lastUpdateTime"].clone()).unwrap_or(at);
+            } else {
+                let mut changed = request.clone();
+                changed["apiVersion"] = json!("certificates.k8s.io/v1");
+                changed["kind"] = json!("CertificateSigningRequest");
+                let condition = json!({
+                    "type": "Approved", "status": "True", "reason": "NodeCSRApprove", "lastUpdateTime": at,
+                    "message": "approved for a host that is being added",
+                });
+                let mut conditions = request["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                conditions.push(condition);
+                changed["status"]["conditions"] = Value::Array(conditions);
+                let put = Request::new(Method::Put, format!("{REQUESTS}/{name}/approval")).json(&changed);
+                match ask(pass, server, put) {
+                    Ok(Some(_)) => {}
+                    Err(Trouble::Stop(stop)) => return Err(stop.into()),
+                    _ => continue,
+                }
+            }
+            approved.push(json!({ "name": name, "type": kind, "approvedAt": at }));
+        }
+    }
+    status["approvedCSRs"] = Value::Array(approved);
+    status["lastApprovalAttempt"] = time(pass.answers.since.unwrap_or(pass.now));
+    Ok(status)
+}
+
+/// Whom a request for a certificate is about, and what it wants to be called.
+#[derive(Debug, Default)]
+struct Wanted {
+    common_name: String,
+    organizations: Vec<String>,
+    names: Vec<String>,
+    addresses: Vec<String>,
+    mail: bool,
+}
+
+fn wanted(request: &Value) -> Option<Wanted> {
+    let pem = decoded(text(&request["spec"]["request"]));
+    let (_, pem) = parse_x509_pem(pem.as_bytes()).ok()?;
+    let (_, csr) = X509CertificationRequest::from_der(&pem.contents).ok()?;
+    let subject = &csr.certification_request_info.subject;
+    let mut wanted = Wanted {
+        common_name: subject.iter_common_name().next()?.as_str().ok()?.to_owned(),
+        organizations: subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect(),
+        ..Wanted::default()
+    };
+    for extension in csr.requested_extensions().into_iter().flatten() {
+        let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
+        for name in &names.general_names {
+            match name {
+                GeneralName::DNSName(name) => wanted.names.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => wanted.addresses.extend(address(bytes)),
+                GeneralName::RFC822Name(_) => wanted.mail = true,
+                _ => {}
+            }
+        }
+    }
+    Some(wanted)
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|four| std::net::IpAddr::from(four).to_string());
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(|all| std::net::IpAddr::from(all).to_string())).ok()
+}
+
+/// Does the node of that name ask for what it may have: without a node as a client, with it as a server?
+fn is_good(request: &Value, name: &str, node: Option<&Value>) -> bool {
+    let Some(wanted) = wanted(request) else { return false };
+    if !wanted.common_name.eq_ignore_ascii_case(&format!("{NODE_PREFIX}{name}")) {
+        return false;
+    }
+    let sorted = |mut list: Vec<String>| {
+        list.sort_unstable();
+        list
+    };
+    let usages = sorted(texts(&request["spec"]["usages"]));
+    let exactly = |usage: &str| {
+        [vec!["digital signature", usage], vec!["digital signature", usage, "key encipherment"]]
+            .into_iter()
+            .any(|list| sorted(list.into_iter().map(str::to_owned).collect()) == usages)
+    };
+    let (user, groups) = (text(&request["spec"]["username"]), texts(&request["spec"]["groups"]));
+    let Some(node) = node else {
+        let theirs = sorted(BOOTSTRAPPERS.map(str::to_owned).to_vec());
+        return wanted.organizations == [NODE_GROUP]
+            && wanted.names.is_empty()
+            && wanted.addresses.is_empty()
+            && !wanted.mail
+            && exactly("client auth")
+            && user == BOOTSTRAPPER
+            && sorted(groups) == theirs;
+    };
+    let of = node["status"]["addresses"].as_array().into_iter().flatten();
+    let addresses: Vec<&str> = of.map(|one| text(&one["address"])).chain([text(&node["metadata"]["name"])]).collect();
+    user.strip_prefix(NODE_PREFIX).is_some_and(|node| !node.is_empty())
+        && groups.len() >= 2
+        && groups.iter().any(|group| group == "system:authenticated")
+        && exactly("server auth")
+        && wanted.organizations.iter().any(|of| of == NODE_GROUP)
+        && wanted.common_name == user
+        && wanted.names.iter().chain(&wanted.addresses).all(|one| addresses.contains(&one.as_str()))
+}
+
+/// Pauses the cluster's pool of workers while hosts are installed that get labels and a pool, and lets it go on after that.
+pub(super) fn pause_workers(pass: &Pass<'_>, cluster: &str, agents: &[std::sync::Arc<Value>]) -> Result<(), Trouble> {
+    let state = |agent: &Value| text(&agent["status"]["debugInfo"]["state"]).to_owned();
+    let theirs = |agent: &&std::sync::Arc<Value>| {
+        !spec::text_map(&agent["spec"]["nodeLabels"]).is_empty()
+            && filled(&agent["spec"]["machineConfigPool"]).is_some()
+            && state(agent) != "installed"
+    };
+    let mut agents = agents.iter().filter(theirs).peekable();
+    if agents.peek().is_none() {
+        return Ok(());
+    }
+    let paused = agents.any(|agent| {
+        text(&agent["status"]["progress"]["currentStage"]) != "Done"
+            && matches!(state(agent).as_str(), "installing" | "installing-in-progress")
+    });
+    let server = server(pass, cluster)?;
+    let Some(pool) = look(pass, &server, WORKERS.to_owned())? else {
+        return Err(Trouble::Says("the cluster has no MachineConfigPool worker".to_owned()));
+    };
+    if (pool["spec"]["paused"] == true) == paused {
+        return Ok(());
+    }
+    merge(pass, &server, WORKERS.to_owned(), &json!({ "spec": { "paused": paused } }))
+}
+
+/// What is to be cleaned up once a host has left its cluster: the Agent's `deprovision_info`.
+pub(super) fn to_clean(agent: &Value, cluster: &str) -> Value {
+    let (namespace, name) = cluster.split_once('/').unwrap_or(("", cluster));
+    json!({
+        "cluster_name": name, "cluster_namespace": namespace, "node_name": node_name(agent),
+        "message": "its node is removed once the host has left the cluster",
+    })
+}
+
+/// Removes what is left in a cluster that the host has left; `Ok(Some)`: it did not succeed yet, and why.
+pub(super) fn clean(pass: &Pass<'_>, agent: &Value) -> Result<Option<String>, Stop> {
+    let info = &agent["status"]["deprovision_info"];
+    if agent["metadata"]["annotations"].get(SKIPS_CLEAN_UP).is_some() {
+        return Ok(None);
+    }
+    let cluster = format!("{}/{}", text(&info["cluster_namespace"]), text(&info["cluster_name"]));
+    match server(pass, &cluster).and_then(|server| remove_node(pass, &server, text(&info["node_name"]))) {
+        Ok(()) | Err(Trouble::Unknown(_)) => Ok(None),
+        Err(Trouble::Says(why)) => Ok(Some(why)),
+        Err(Trouble::Stop(stop)) => Err(stop),
+    }
+}
+
+/// Removes what the node of a deleted Agent left in its cluster, where the cluster stays; `Ok(Some)`: it did not succeed, and why.
+pub(super) fn clean_deleted(pass: &Pass<'_>, agent: &Value) -> Result<Option<String>, Stop> {
+    let cluster = reference(&agent["spec"]["clusterDeploymentName"], namespace(agent));
+    if cluster.is_empty() || agent["metadata"]["annotations"].get(SKIPS_CLEAN_UP).is_some() {
+        return Ok(None);
+    }
+    let bmh = pass.get(Kind::BareMetalHost, &format!("{}/{}", namespace(agent), label(agent, BMH_LABEL)));
+    let there = agent["status"]["progress"]["currentStage"] == "Done"
+        || bmh.is_some_and(|bmh| !annotation(&bmh, MADE_THERE).is_empty())
+        || agent["status"]["csrStatus"]["approvedCSRs"].as_array().is_some_and(|list| !list.is_empty());
+    let stays = |object: Option<std::sync::Arc<Value>>| object.filter(|object| !is_deleted(object));
+    let infra_env = format!("{}/{}", namespace(agent), label(agent, INFRA_ENV_LABEL));
+    let Some(cd) = stays(pass.get(Kind::ClusterDeployment, &cluster)).filter(|_| there) else { return Ok(None) };
+    let install = format!("{}/{}", namespace(&cd), text(&cd["spec"]["clusterInstallRef"]["name"]));
+    if stays(pass.get(Kind::AgentClusterInstall, &install)).is_none()
+        || stays(pass.get(Kind::InfraEnv, &infra_env)).is_none()
+    {
+        return Ok(None);
+    }
+    match server(pass, &cluster).and_then(|server| remove_node(pass, &server, &node_name(agent))) {
+        Ok(()) => Ok(None),
+        Err(Trouble::Unknown(why) | Trouble::Says(why)) => Ok(Some(why)),
+        Err(Trouble::Stop(stop)) => Err(stop),
+    }
+}
+
+fn split(name: &str) -> Option<(&str, &str)> {
+    name.split_once('/').filter(|(_, name)| !name.contains('/'))
+}
+
+/// Removes a node from its cluster: by its Machine where it has one, and that by its BareMetalHost where a set of Machines follows those.
+fn remove_node(pass: &Pass<'_>, server: &str, name: &str) -> Result<(), Trouble> {
+    let path = format!("{NODES}/{name}");
+    let Some(node) = look(pass, server, path.clone())? else { return Ok(()) };
+    let Some((of, machine)) = split(annotation(&node, "machine.openshift.io/machine")) else {
+        return remove(pass, server, path);
+    };
+    let at = format!("{MACHINES}/{of}/machines/{machine}");
+    let Some(machine) = look(pass, server, at.clone())? else { return remove(pass, server, path) };
+    let marks = json!({
+        "machine.openshift.io/delete-machine": "true", "machine.openshift.io/exclude-node-draining": "true",
+    });
+    merge(pass, server, at.clone(), &json!({ "metadata": { "annotations": marks } }))?;
+    let host = split(annotation(&machine, "metal3.io/BareMetalHost"));
+    let host = host.map(|(of, name)| format!("{}/{name}", Kind::BareMetalHost.path_in(of)));
+    let set = label(&machine, "machine.openshift.io/cluster-api-machineset");
+    let set = format!("{MACHINES}/{of}/machinesets/{set}");
+    let follows = !set.ends_with('/') && look(pass, server, set.clone())?.is_some();
+    if follows {
+        merge(
+            pass,
+            server,
+            set,
+            &json!({ "metadata": { "annotations": { "metal3.io/autoscale-to-hosts": "true" } } }),
+        )?;
+    }
+    if let Some(host) = host
+        && look(pass, server, host.clone())?.is_some()
+    {
+        remove(pass, server, host)?;
+    }
+    if follows { Ok(()) } else { remove(pass, server, at) }
+}
+
+/// A request for a certificate, in PEM and base64: whose name and organisation, and what it wants to be called. The same for the same
+/// words: its key is nobody's secret.
+pub fn certificate_request(common_name: &str, organization: &str, names: &[String]) -> String {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+    use sha2::{Digest as _, Sha256};
+    // PKCS#8 of an Ed25519 key, up to its 32 bytes.
+    let mut key = vec![0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+    key.extend(Sha256::digest(common_name));
+    let written = || {
+        let key = KeyPair::try_from(key).ok()?;
+        let mut params = CertificateParams::new(names.to_vec()).ok()?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.serialize_request(&key).ok()?.pem().ok()
+    };
+    STANDARD.encode(written().unwrap_or_default())
+}
+
+/// When a cluster was asked last, and at which stage the host was.
+pub(super) type Looked = (Timestamp, Option<HostStage>);
