@@ -90,12 +90,12 @@ impl Drop for Member {
     }
 }
 
-/// The API server of that cluster, which is empty when it is first asked.
+/// The API server of that cluster, which is made when it is first asked.
 fn member_of(shared: &Shared, name: &str) -> Arc<Shared> {
     let options = held(&shared.core).options_of_member(name);
     let mut members = held(&shared.members);
     let member = members.entry(name.to_owned()).or_insert_with(|| {
-        let core = Core::new(options, Timestamp::now());
+        let core = Core::of_cluster(options, Timestamp::now());
         let own = Arc::new(Shared::new(core, shared.services.clone(), shared.open));
         Member { ticking: tokio::spawn(tick(Arc::clone(&own))), shared: own }
     });

@@ -121,6 +121,26 @@ async fn webhook(listener: TcpListener) {
 }
 
 /// What a harness tells the server beside the API: only without TLS, where everybody is the administrator.
+/// Each cluster has a server of its own behind the same port, watches included.
+#[tokio::test]
+async fn clusters_are_behind_the_same_port() {
+    let server = serve(options(None, Options::default())).await.unwrap();
+    let mut sender = plain(&server).await;
+    let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } });
+    let nodes = "/clusters/edge/api/v1/nodes";
+    assert_eq!(ask(&mut sender, "POST", nodes, &node, "").await.0, 201);
+    assert_eq!(ask(&mut sender, "GET", &format!("{nodes}/a"), &Value::Null, "").await.0, 200);
+    for elsewhere in ["/api/v1/nodes/a", "/clusters/other/api/v1/nodes/a"] {
+        assert_eq!(ask(&mut sender, "GET", elsewhere, &Value::Null, "").await.0, 404, "{elsewhere}");
+    }
+    let watch = format!("{nodes}?watch=true&timeoutSeconds=1");
+    let mut watching = plain(&server).await;
+    let request = hyper::Request::get(watch).header("host", "x").body(Full::new(Bytes::new())).unwrap();
+    let response = watching.send_request(request).await.unwrap();
+    let lines = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&lines).contains("\"ADDED\""), "{lines:?}");
+}
+
 #[tokio::test]
 async fn what_is_to_go_wrong_is_told_over_plain_http() {
     let server = serve(options(None, Options::default())).await.unwrap();

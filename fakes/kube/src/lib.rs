@@ -11,6 +11,7 @@ mod apply;
 mod auth;
 mod body;
 mod builtin;
+mod cluster;
 mod collect;
 mod core;
 mod crd;

@@ -92,15 +92,19 @@ pub fn event(line: &[u8]) -> Result<Event, serde_json::Error> {
 impl Memory {
     /// A new server, asked by an administrator.
     pub fn new(options: Options, now: Timestamp) -> Self {
-        Self { core: Core::new(options, now), caller: Caller::admin(), webhooks: None, members: BTreeMap::new() }
+        Self::over(Core::new(options, now))
     }
 
-    /// The API server of another cluster, which is empty when it is first asked.
+    fn over(core: Core) -> Self {
+        Self { core, caller: Caller::admin(), webhooks: None, members: BTreeMap::new() }
+    }
+
+    /// The API server of another cluster, which is made when it is first asked.
     pub fn member(&mut self, now: Timestamp, name: &str) -> &mut Memory {
         let parsed = self.core.store.keeps_parsed();
         let core = &self.core;
         let member = self.members.entry(name.to_owned()).or_insert_with(|| {
-            let mut member = Memory::new(core.options_of_member(name), now);
+            let mut member = Memory::over(Core::of_cluster(core.options_of_member(name), now));
             if parsed {
                 member.keep_parsed();
             }

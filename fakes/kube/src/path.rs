@@ -159,6 +159,17 @@ mod tests {
     use super::*;
 
     #[rstest]
+    #[case("/clusters/edge/api/v1/nodes?limit=1", Some(("edge", "/api/v1/nodes?limit=1")))]
+    #[case("/clusters/ns.edge", Some(("ns.edge", "/")))]
+    #[case("/clusters/edge?x", Some(("edge", "?x")))]
+    #[case("/clusters/", None)]
+    #[case("/clusters", None)]
+    #[case("/api/v1/clusters/edge", None)]
+    fn members(#[case] path: &str, #[case] expected: Option<(&str, &str)>) {
+        assert_eq!(member(path), expected);
+    }
+
+    #[rstest]
     #[case("/api/v1/namespaces", "", None, "namespaces", None, None)]
     #[case("/api/v1/namespaces/x", "", None, "namespaces", Some("x"), None)]
     #[case("/api/v1/namespaces/x/status", "", None, "namespaces", Some("x"), Some("status"))]

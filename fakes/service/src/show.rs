@@ -65,7 +65,11 @@ impl Core {
         let workers = hosts.iter().filter(|h| h.view.effective_role() == HostRole::Worker).count();
         cluster.schedulable_masters_forced_true = Some(workers < 2);
         cluster.host_networks = Some(network::host_networks(&views));
-        cluster.hosts = Some(if with_hosts { hosts.iter().map(|h| host(h, Some(row), self.has_controllers)).collect() } else { Vec::new() });
+        cluster.hosts = Some(if with_hosts {
+            hosts.iter().map(|h| host(h, Some(row), self.has_controllers)).collect()
+        } else {
+            Vec::new()
+        });
         cluster.deleted_at = Some(Value::Null);
         Some(cluster)
     }

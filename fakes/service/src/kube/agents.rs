@@ -473,6 +473,9 @@ fn write_status(
         "stageStartTime": progress.stage_started_at, "stageUpdateTime": progress.stage_updated_at,
         "progressStages": shown.progress_stages,
     });
+    if progress.current_stage.is_none() {
+        status["progress"] = json!({});
+    }
     let base = format!("{}/api/assisted-install/v2", pass.core.base_url());
     let logs = h.logs_collected_at.is_some_and(|at| at != vlab_api::Timestamp::UNSET);
     status["debugInfo"] = json!({

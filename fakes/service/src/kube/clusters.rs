@@ -158,7 +158,7 @@ fn release_agents(pass: &mut Pass<'_>, cd: &Value, id: Uuid) -> Result<(), Stop>
 fn sync(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(), Halt> {
     let row = pass.cluster(key).and_then(|id| pass.core.state.cluster(id)).cloned();
     if row.is_none() && cd["spec"]["installed"] == true {
-        return import(pass, key, cd);
+        return import(pass, key, cd, aci);
     }
     let secret = pull_secret(pass, namespace(cd), &cd["spec"]["pullSecretRef"])?;
     let set = image_set(pass, cd, aci)?;
@@ -273,7 +273,7 @@ fn ignition_endpoint(pass: &Pass<'_>, aci: &Value) -> Result<Option<IgnitionEndp
 }
 
 /// A cluster that runs already is taken in, to add hosts to it.
-fn import(pass: &mut Pass<'_>, key: &str, cd: &Value) -> Result<(), Halt> {
+fn import(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(), Halt> {
     let of = &cd["spec"];
     let (name, domain) = (text(&of["clusterName"]), text(&of["baseDomain"]));
     let params = ImportClusterParams {
@@ -288,6 +288,8 @@ fn import(pass: &mut Pass<'_>, key: &str, cd: &Value) -> Result<(), Halt> {
     pass.core.state.edit_cluster(id, pass.now, |row| {
         row.private.kube_key = Some(key);
         row.view.cluster.base_dns_domain = base;
+        // A single node has more time to reboot.
+        row.view.cluster.control_plane_count = aci["spec"]["provisionRequirements"]["controlPlaneAgents"].as_i64();
     });
     Ok(())
 }

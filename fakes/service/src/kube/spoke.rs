@@ -114,9 +114,7 @@ fn remove(pass: &Pass<'_>, server: &str, path: String) -> Result<(), Trouble> {
 
 /// The name of the node that a host is.
 pub(super) fn node_name(agent: &Value) -> String {
-    filled(&agent["spec"]["hostname"])
-        .or_else(|| filled(&agent["status"]["inventory"]["hostname"]))
-        .unwrap_or_default()
+    filled(&agent["spec"]["hostname"]).or_else(|| filled(&agent["status"]["inventory"]["hostname"])).unwrap_or_default()
 }
 
 pub(super) fn is_ready(node: &Value) -> bool {

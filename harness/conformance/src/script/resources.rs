@@ -121,29 +121,6 @@ impl Script<'_> {
         accepted(&patched, None)
     }
 
-    /// The cluster's API server knows a kind of its operators.
-    async fn define(&mut self, (name, api, plural, namespaced): (&str, &str, &str, bool)) -> Done {
-        let Some((group, version)) = api.split_once('/').filter(|(group, _)| group.contains("open") || *group == "metal3.io")
-        else {
-            return Ok(());
-        };
-        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": { "name": format!("{plural}.{group}") },
-            "spec": {
-                "group": group, "scope": if namespaced { "Namespaced" } else { "Cluster" },
-                "names": { "kind": name, "listKind": format!("{name}List"), "plural": plural, "singular": name.to_lowercase() },
-                "versions": [{ "name": version, "served": true, "storage": true,
-                               "schema": { "openAPIV3Schema": schema } }],
-            },
-        });
-        let path = format!("{}/apis/apiextensions.k8s.io/v1/customresourcedefinitions", self.spoke()?);
-        let made = self.send(&Request::new(Method::Post, path).json(&definition)).await?;
-        // It may be there already.
-        if made.status == 409 { Ok(()) } else { accepted(&made, None) }
-    }
-
     /// The namespace of the check's world, and the name of what is in it.
     fn own(&self) -> Done<String> {
         self.var("name")
@@ -187,7 +164,9 @@ impl Script<'_> {
             };
             return Ok(format!("{}/{root}/{api}/{rest}", self.spoke()?));
         }
-        let of = |kind: Kind| if kind.is_namespaced() { kind.path_of(&format!("{namespace}/{name}")) } else { kind.path_of(name) };
+        let of = |kind: Kind| {
+            if kind.is_namespaced() { kind.path_of(&format!("{namespace}/{name}")) } else { kind.path_of(name) }
+        };
         Ok(kind.map(of).unwrap_or_default())
     }
 
@@ -397,7 +376,6 @@ impl Script<'_> {
 
     /// Applies an object in the API server of the check's cluster.
     async fn apply_there(&mut self, kind: (&str, &str, &str, bool), object: &Value) -> Done {
-        self.define(kind).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let name = text(&object["metadata"]["name"]);
         let namespace = text(&object["metadata"]["namespace"]);

@@ -343,7 +343,8 @@ impl User {
             UserTask::LookAtBareMetalHost { host } => Request::new(Method::Get, self.bare_metal_host_path(*host)),
             UserTask::Approve { host } => merge(self.agent_path(*host), &self.approval(*host)),
             UserTask::NodeIsUp { host } => {
-                let (cluster, id) = (self.scenario.hosts[*host].cluster.as_deref().unwrap_or_default(), self.hosts[*host].id);
+                let (cluster, id) =
+                    (self.scenario.hosts[*host].cluster.as_deref().unwrap_or_default(), self.hosts[*host].id);
                 let server = vlab_service::kube::server_of_cluster("", &format!("{cluster}/{cluster}"));
                 let lease = vlab_service::kube::lease_of_node(&id.to_string());
                 Request::new(Method::Post, format!("{server}{}", lease.0)).json(&lease.1)

@@ -580,9 +580,7 @@ impl User {
             UserTask::Install(index) => (UserVerb::Action(ActionKind::Install), self.clusters[*index].id, None),
             UserTask::AwaitCluster(whose) => (UserVerb::CreateCluster, self.state(*whose).id, None),
             UserTask::AwaitInfraEnv(whose) => (UserVerb::CreateInfraEnv, self.state(*whose).id, None),
-            UserTask::LookAtBareMetalHost { host }
-            | UserTask::Approve { host }
-            | UserTask::NodeIsUp { host } => {
+            UserTask::LookAtBareMetalHost { host } | UserTask::Approve { host } | UserTask::NodeIsUp { host } => {
                 (UserVerb::SetRole, Some(self.hosts[*host].id), None)
             }
             UserTask::Namespace(_) | UserTask::Apply(_) => (UserVerb::CreateCluster, None, None),
