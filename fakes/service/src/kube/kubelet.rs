@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use vlab_api::http::{Method, Request};
 
 use super::client::Kind;
-use super::object::{CLUSTER_OF_SECRET, decoded, is_deleted, label, namespace, reference, text};
+use super::object::{CLUSTER_OF_SECRET, INFRA_ENV_LABEL, decoded, is_deleted, label, namespace, reference, text};
 use super::pass::{Pass, Stop, put};
 use super::spoke::{
     BOOTSTRAPPER, BOOTSTRAPPERS, NODE_GROUP, NODE_PREFIX, NODES, REQUESTS, Trouble, certificate_request, is_approved,
@@ -45,6 +45,9 @@ pub(super) fn cluster(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
 pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     let Some(agent) = pass.get(Kind::Agent, key) else { return Ok(()) };
     let progress = &agent["status"]["progress"];
+    if may_be_given_back(pass, &agent) {
+        return is_node(pass, &agent);
+    }
     let rebooted = matches!(text(&progress["currentStage"]), "Rebooting" | "Joined");
     if is_deleted(&agent) || agent["status"]["kind"] != "AddToExistingClusterHost" || !rebooted {
         return Ok(());
@@ -55,6 +58,36 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         Err(Trouble::Stop(stop)) => Err(stop),
         _ => Err(Stop::Later(AGAIN)),
     }
+}
+
+/// Is it a host of the pool that was installed with its cluster? Who gives it back looks for its node.
+fn may_be_given_back(pass: &Pass<'_>, agent: &Value) -> bool {
+    let infra_env = format!("{}/{}", namespace(agent), label(agent, INFRA_ENV_LABEL));
+    let of_pool = || pass.get(Kind::InfraEnv, &infra_env).is_some_and(|ie| ie["spec"]["clusterRef"]["name"].is_null());
+    let status = &agent["status"];
+    status["kind"] == "Host" && status["progress"]["currentStage"] == "Done" && !is_deleted(agent) && of_pool()
+}
+
+/// Makes it a node of its cluster, once the Secret of that names its API server.
+fn is_node(pass: &Pass<'_>, agent: &Value) -> Result<(), Stop> {
+    if reference(&agent["spec"]["clusterDeploymentName"], namespace(agent)).is_empty() {
+        return Ok(());
+    }
+    let Some(server) = server(pass, agent) else { return Err(Stop::Later(AGAIN)) };
+    let name = node_name(agent);
+    let made = match look(pass, &server, format!("{NODES}/{name}")) {
+        Ok(None) => write(pass, &server, Request::new(Method::Post, NODES).json(&node(&name))),
+        other => other.map(drop),
+    };
+    match made {
+        Ok(()) => Ok(()),
+        Err(Trouble::Stop(stop)) => Err(stop),
+        Err(_) => Err(Stop::Later(AGAIN)),
+    }
+}
+
+fn node(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } })
 }
 
 /// The API server of its cluster, if it is one of those that the harness has.
@@ -104,8 +137,7 @@ fn join(pass: &Pass<'_>, agent: &Value, server: &str) -> Result<bool, Trouble> {
         .collect();
     let path = format!("{NODES}/{name}");
     let Some(mut node) = look(pass, server, path.clone())? else {
-        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
-        write(pass, server, Request::new(Method::Post, NODES).json(&node))?;
+        write(pass, server, Request::new(Method::Post, NODES).json(&node(&name)))?;
         return Ok(false);
     };
     let wanted: Vec<Value> = [json!({ "type": "Hostname", "address": name })]

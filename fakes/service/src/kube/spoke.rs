@@ -214,7 +214,7 @@ fn join(
     let late = status == HostStatus::InstallingPendingUserAction;
     if status != HostStatus::Installed {
         let info = (done && late).then(|| format!("its node joined the cluster although it is {status}"));
-        let report = HostProgress { current_stage: Some(stage), progress_info: info, ..HostProgress::default() };
+        let report = HostProgress { current_stage: Some(stage), progress_info: info };
         progress::report_host(pass.core, pass.now, host, report).map_err(|refusal| Trouble::Says(refusal.text))?;
     }
     followed.stage = Some(stage);
