@@ -236,7 +236,7 @@ mod tests {
         let altered: BTreeSet<RuleId> = all().iter().filter_map(Alteration::rule).collect();
         let reachable: BTreeSet<RuleId> = RuleId::all().filter(|id| is_reachable(*id)).collect();
         assert_eq!(altered, reachable);
-        assert_eq!(altered.len(), 114);
+        assert_eq!(altered.len(), 115);
     }
 
     #[test]

@@ -29,11 +29,6 @@ const RECLAIM: &str =
 pub const UNREACHABLE: &[Unreachable] = &[
     Unreachable {
         section: "host-rules",
-        items: &["4"],
-        reason: "over REST a report of a day-2 host that it reboots is stored as Done; over Kubernetes controllers follow its node in the cluster, which is not built",
-    },
-    Unreachable {
-        section: "host-rules",
         items: &["8", "10"],
         reason: "the API answers 409 to a report of progress in this status, before the machine is asked",
     },

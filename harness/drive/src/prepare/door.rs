@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn hosts_are_added_on_the_labs_own_hub_only() {
         let text = "version: 1\nname: t\napi: kube\ncluster: {topology: sno}\nhosts: [{name: n}, {name: more, role: worker, day2: true}]\n\
-                    actions: [{do: allow-add-hosts, after: {cluster: sno, status: installed}}]\n";
+                    actions: [{do: allow-add-hosts, after: {cluster: t, status: installed}}]\n";
         let source = vlab_scenario::SourceFile::new("t.yaml", text);
         let scenario = vlab_scenario::load(&source, &Catalogue::embedded()).unwrap();
         assert_eq!(not_over_kube(&Target::Simulated, &scenario, &HubChoice::Ours), None);

@@ -41,8 +41,7 @@ impl Reader<'_> {
                 now.role.map(|r| matches!(r, HostRole::Master | HostRole::Arbiter | HostRole::Worker))
             }
             HostCond::Day2Host => Some(now.day2),
-            // Neither a run nor what it starts has Kubernetes under it.
-            HostCond::KubeApi => Some(false),
+            HostCond::KubeApi => Some(self.kube),
             HostCond::ReportsRebooting => Some(now.stage == Some(HostStage::Rebooting)),
             HostCond::ReportsDone => Some(now.stage == Some(HostStage::Done)),
             HostCond::ClusterPreparing => cluster_is(&[ClusterStatus::PreparingForInstallation]),

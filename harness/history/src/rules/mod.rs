@@ -372,6 +372,8 @@ struct ClusterNow {
 struct Reader<'a> {
     settings: &'a Settings,
     real: bool,
+    /// Was the service asked over Kubernetes? The history has resources then.
+    kube: bool,
     hosts: BTreeMap<Uuid, HostNow>,
     clusters: BTreeMap<Uuid, ClusterNow>,
     evidence: Evidence,
@@ -407,6 +409,7 @@ impl<'a> Reader<'a> {
         Self {
             settings,
             real,
+            kube: timeline.observations.iter().any(|o| matches!(o.what, What::Resource { .. })),
             hosts: BTreeMap::new(),
             clusters: BTreeMap::new(),
             evidence: Evidence::of(timeline.observations),
