@@ -25,7 +25,7 @@ fn kubectl() -> Option<PathBuf> {
 struct Shell {
     program: PathBuf,
     home: tempfile::TempDir,
-    _server: Server,
+    server: Server,
 }
 
 impl Shell {
@@ -33,7 +33,7 @@ impl Shell {
         let home = tempfile::tempdir().unwrap();
         let (server, kubeconfig) = common::server().await;
         std::fs::write(home.path().join("config"), kubeconfig).unwrap();
-        Self { program, home, _server: server }
+        Self { program, home, server }
     }
 
     fn run(&self, words: &str, input: &str) -> Output {
@@ -188,4 +188,36 @@ async fn what_people_do_with_kubectl() {
         }
     }
     assert!(wrong.is_empty(), "{} of {} commands:\n{}", wrong.len(), COMMANDS.len(), wrong.join("\n"));
+}
+
+const REQUEST: &str = "
+apiVersion: certificates.k8s.io/v1
+kind: CertificateSigningRequest
+metadata: { name: one }
+spec: { request: eA==, signerName: kubernetes.io/kubelet-serving, usages: [digital signature, server auth] }
+";
+
+/// Clusters are behind the same port, and who plays a kubelet there is one for a request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_people_do_with_a_cluster_behind_the_port() {
+    let Some(program) = kubectl() else {
+        vlab_skip::skip!("there is no kubectl of 1.{OLDEST} or later (VLAB_KUBECTL names one)");
+        return;
+    };
+    let shell = Shell::new(program).await;
+    let edge = format!("--server {}/clusters/edge", shell.server.url());
+    let node = "--as system:node:worker-0 --as-group system:nodes";
+    for (command, input, wanted) in [
+        ("get machineconfigpools", "", "worker"),
+        (&*format!("{node} create --validate=false -f -"), REQUEST, "created"),
+        ("get csr one -o jsonpath={.spec.username}", "", "system:node:worker-0"),
+        ("certificate approve one", "", "approved"),
+        ("wait --for=condition=Approved --timeout=10s csr/one", "", "condition met"),
+    ] {
+        let output = shell.run(&format!("{edge} {command}"), input);
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && text.contains(wanted), "kubectl {command}: wanted {wanted:?}:\n{text}");
+    }
+    let text = String::from_utf8_lossy(&shell.run("get csr", "").stderr).into_owned();
+    assert!(text.contains("No resources found"), "the hub has none: {text}");
 }

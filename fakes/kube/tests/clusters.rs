@@ -1,7 +1,5 @@
 //! API servers of clusters behind the same door, and who is somebody else for a request.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request};
