@@ -29,11 +29,16 @@ struct Shell {
 }
 
 impl Shell {
-    async fn new(program: PathBuf) -> Self {
+    /// One with a server of its own; nothing: there is no kubectl, which is told.
+    async fn new() -> Option<Self> {
+        let Some(program) = kubectl() else {
+            vlab_skip::skip!("there is no kubectl of 1.{OLDEST} or later (VLAB_KUBECTL names one)");
+            return None;
+        };
         let home = tempfile::tempdir().unwrap();
         let (server, kubeconfig) = common::server().await;
         std::fs::write(home.path().join("config"), kubeconfig).unwrap();
-        Self { program, home, server }
+        Some(Self { program, home, server })
     }
 
     fn run(&self, words: &str, input: &str) -> Output {
@@ -171,11 +176,7 @@ const COMMANDS: &[(&str, &str, i32, &str)] = &[
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_people_do_with_kubectl() {
-    let Some(program) = kubectl() else {
-        vlab_skip::skip!("there is no kubectl of 1.{OLDEST} or later (VLAB_KUBECTL names one)");
-        return;
-    };
-    let shell = Shell::new(program).await;
+    let Some(shell) = Shell::new().await else { return };
     let mut wrong = Vec::new();
     for (command, input, code, wanted) in COMMANDS {
         let output = shell.run(command, input);
@@ -200,11 +201,7 @@ spec: { request: eA==, signerName: kubernetes.io/kubelet-serving, usages: [digit
 /// Clusters are behind the same port, and who plays a kubelet there is one for a request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_people_do_with_a_cluster_behind_the_port() {
-    let Some(program) = kubectl() else {
-        vlab_skip::skip!("there is no kubectl of 1.{OLDEST} or later (VLAB_KUBECTL names one)");
-        return;
-    };
-    let shell = Shell::new(program).await;
+    let Some(shell) = Shell::new().await else { return };
     let edge = format!("--server {}/clusters/edge", shell.server.url());
     let node = "--as system:node:worker-0 --as-group system:nodes";
     for (command, input, wanted) in [

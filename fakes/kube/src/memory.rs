@@ -90,6 +90,9 @@ pub fn event(line: &[u8]) -> Result<Event, serde_json::Error> {
 }
 
 impl Memory {
+    /// The URL of a server in memory, for those who name one.
+    pub const URL: &str = "http://hub";
+
     /// A new server, asked by an administrator.
     pub fn new(options: Options, now: Timestamp) -> Self {
         Self::over(Core::new(options, now))
@@ -177,8 +180,8 @@ impl Memory {
     /// Nobody listens there.
     pub fn handle_at(&mut self, now: Timestamp, server: Option<&str>, request: &Request) -> Result<Response, String> {
         let Some(server) = server else { return Ok(self.handle(now, request)) };
-        let prefix = server.strip_prefix("http://").and_then(|rest| rest.find('/').map(|at| &rest[at..]));
-        match prefix.filter(|prefix| path::member(prefix).is_some_and(|(_, rest)| rest == "/")) {
+        match server.strip_prefix(Self::URL).filter(|prefix| path::member(prefix).is_some_and(|(_, rest)| rest == "/"))
+        {
             Some(prefix) => {
                 Ok(self.handle(now, &Request { path: format!("{prefix}{}", request.path), ..request.clone() }))
             }

@@ -14,8 +14,8 @@ use vlab_api::Timestamp;
 use vlab_api::http::{Request, Response};
 use vlab_client::{Answered, Endpoint, HttpConnection, lines};
 use vlab_model::settings::Settings;
-pub use vlab_service::kube::definitions;
-use vlab_service::kube::{Ask, Door, DoorConfig, Elector};
+use vlab_service::kube::{Ask, Door, DoorConfig, Elector, server_in};
+pub use vlab_service::kube::{definitions, kubeconfig};
 use vlab_service::{Core, CoreConfig, Snapshot};
 
 /// How long one answer may take.
@@ -63,14 +63,13 @@ pub(crate) enum Said {
 /// # Errors
 /// It names none, or one that speaks TLS.
 pub fn address_in(kubeconfig: &str) -> Result<SocketAddr, String> {
-    let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("server: "));
-    let url = line.ok_or("it names no server")?.trim_matches(['"', '\'']);
+    let url = server_in(kubeconfig).ok_or("it names no server")?;
     let Some(authority) = url.strip_prefix("http://") else {
         return Err(format!(
             "its server is {url}; only API servers over plain HTTP (`vlab kube --http`) are supported"
         ));
     };
-    authority.trim_end_matches('/').parse().map_err(|error| format!("its server is {url}: {error}"))
+    authority.parse().map_err(|error| format!("its server is {url}: {error}"))
 }
 
 /// Asks the API server what controllers want to ask; `tell` gives them what it says, with their number, and says whether anybody listens.

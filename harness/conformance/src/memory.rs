@@ -175,7 +175,7 @@ impl Wire for CoreWire {
     }
 
     fn hub(&self) -> String {
-        "http://hub".to_owned()
+        Memory::URL.to_owned()
     }
 }
 

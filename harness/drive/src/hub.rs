@@ -218,7 +218,7 @@ impl Hub {
             own.insert(watch, kind);
         }
         // Clusters have theirs behind the same door.
-        let clusters = Some("http://hub".to_owned());
+        let clusters = Some(Memory::URL.to_owned());
         let config = DoorConfig { pace, service: true, hive: true, metal3: true, clusters };
         let door = Door::new(config.clone());
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": lease::NAMESPACE } });

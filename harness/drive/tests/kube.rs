@@ -300,7 +300,7 @@ impl Bench {
         let config: CoreConfig = prepared.core_config("http://127.0.0.1:8090");
         let mut memory = Memory::new(Options::default(), now);
         memory.create_all(now, &definitions()).unwrap();
-        let clusters = Some("http://hub".to_owned());
+        let clusters = Some(Memory::URL.to_owned());
         let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true, clusters });
         let core = Core::new(config.clone(), Snapshot::default()).with_controllers();
         let image = config.settings.release_images.last().unwrap().url.clone();

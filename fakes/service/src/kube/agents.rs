@@ -78,6 +78,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
             outcome.map_err(|_| Stop::Failed)?;
             pass.index.hosts.remove(key);
         }
+        pass.index.looked.remove(key);
         return pass.drop_finalizer(&agent, FINALIZER);
     }
     let Some(host) = host else { return lost(pass, key, &agent) };
@@ -94,7 +95,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     match (outcome, followed.again) {
         _ if followed.failed => Err(Stop::Failed),
         (Err(Problem::Backend(_)), _) => Err(Stop::Later(BACKEND_AGAIN)),
-        (_, Some(again)) => Err(Stop::Later(again)),
+        (_, Some(again)) => Err(Stop::Until(again)),
         _ => Ok(()),
     }
 }

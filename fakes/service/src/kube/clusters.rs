@@ -16,8 +16,8 @@ use vlab_api::types::{
 use super::client::Kind;
 use super::conditions::{self, Condition, OfCluster};
 use super::object::{
-    CLUSTER_OF_SECRET, annotation, decoded, filled, is_deleted, is_owned_by, key_of, name, namespace, owner, parsed,
-    reference, text,
+    CLUSTER_OF_SECRET, annotation, decoded, filled, install_of, is_deleted, is_owned_by, key_of, name, namespace,
+    owner, parsed, reference, text,
 };
 use super::pass::{Halt, Pass, Problem, Stop, delete, merge, post, put, told};
 use super::spoke::{self, Trouble};
@@ -38,11 +38,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     let install = &cd["spec"]["clusterInstallRef"];
     let ours =
         text(&install["kind"]) == "AgentClusterInstall" && text(&install["group"]) == "extensions.hive.openshift.io";
-    let aci = if ours {
-        pass.get(Kind::AgentClusterInstall, &format!("{}/{}", namespace(&cd), text(&install["name"])))
-    } else {
-        None
-    };
+    let aci = if ours { pass.get(Kind::AgentClusterInstall, &install_of(&cd)) } else { None };
     if is_deleted(&cd) {
         return match aci {
             Some(aci) if is_deleted(&aci) => end(pass, &cd, &aci),

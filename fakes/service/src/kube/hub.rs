@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::bare_metal::{DETACHED, PAUSED, STATUS};
 use super::client::Kind;
 use super::conditions::{Condition, merged};
-use super::object::{annotation, filled, is_deleted, namespace, text, time};
+use super::object::{annotation, filled, install_of, is_deleted, text, time};
 use super::pass::{Pass, Stop, put};
 
 /// Conditions of an AgentClusterInstall, and what they are called on its ClusterDeployment.
@@ -20,8 +20,7 @@ const COPIED: &[(&str, &str)] = &[
 /// Hive's part.
 pub(super) fn hive(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     let Some(cd) = pass.get(Kind::ClusterDeployment, key) else { return Ok(()) };
-    let name = text(&cd["spec"]["clusterInstallRef"]["name"]);
-    let Some(aci) = pass.get(Kind::AgentClusterInstall, &format!("{}/{name}", namespace(&cd))) else { return Ok(()) };
+    let Some(aci) = pass.get(Kind::AgentClusterInstall, &install_of(&cd)) else { return Ok(()) };
     if is_deleted(&cd) || is_deleted(&aci) {
         return Ok(());
     }

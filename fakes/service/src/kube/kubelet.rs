@@ -11,12 +11,11 @@ use serde_json::{Value, json};
 use vlab_api::http::{Method, Request};
 
 use super::client::Kind;
-use super::object::{CLUSTER_OF_SECRET, INFRA_ENV_LABEL, decoded, is_deleted, label, namespace, reference, text};
+use super::kubeconfig::kubeconfig;
+use super::node_request::{NodeRequest, REQUESTS};
+use super::object::{CLUSTER_OF_SECRET, INFRA_ENV_LABEL, is_deleted, label, namespace, reference, text};
 use super::pass::{Pass, Stop, put};
-use super::spoke::{
-    BOOTSTRAPPER, BOOTSTRAPPERS, NODE_GROUP, NODE_PREFIX, NODES, REQUESTS, Trouble, certificate_request, is_approved,
-    is_ready, look, node_name, secret_of, server_in,
-};
+use super::spoke::{NODES, Trouble, is_approved, is_ready, kubeconfig_of, look, node_name};
 
 /// How often it looks whether its machine is up, and whether it was approved.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -27,18 +26,13 @@ pub(super) fn cluster(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     if cd["spec"]["installed"] != true || is_deleted(&cd) {
         return Ok(());
     }
-    let Some(secret) = pass.get(Kind::Secret, &secret_of(Some(&cd), key)) else { return Ok(()) };
+    let Ok((secret, server)) = kubeconfig_of(pass, key) else { return Ok(()) };
     let wanted = server_of_cluster(base, key);
-    let kubeconfig = decoded(text(&secret["data"]["kubeconfig"]));
-    if label(&secret, CLUSTER_OF_SECRET).is_empty() || server_in(&kubeconfig) == Some(&wanted) {
+    if label(&secret, CLUSTER_OF_SECRET).is_empty() || server == wanted {
         return Ok(());
     }
-    let text = format!(
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: cluster\n  cluster:\n    server: {wanted}\nusers:\n- name: admin\n  \
-         user: {{}}\ncontexts:\n- name: admin\n  context: {{cluster: cluster, user: admin}}\ncurrent-context: admin\n"
-    );
     let mut changed = (*secret).clone();
-    changed["data"]["kubeconfig"] = json!(STANDARD.encode(text));
+    changed["data"]["kubeconfig"] = json!(STANDARD.encode(kubeconfig(&wanted)));
     Err(put(changed))
 }
 
@@ -93,11 +87,8 @@ fn node(name: &str) -> Value {
 /// The API server of its cluster, if it is one of those that the harness has.
 fn server(pass: &Pass<'_>, agent: &Value) -> Option<String> {
     let cluster = reference(&agent["spec"]["clusterDeploymentName"], namespace(agent));
-    let cd = pass.get(Kind::ClusterDeployment, &cluster)?;
-    let secret = pass.get(Kind::Secret, &secret_of(Some(&cd), &cluster))?;
-    let kubeconfig = decoded(text(&secret["data"]["kubeconfig"]));
-    let own = server_of_cluster(pass.config.clusters.as_ref()?, &cluster);
-    server_in(&kubeconfig).filter(|server| *server == own).map(str::to_owned)
+    let (_, server) = kubeconfig_of(pass, &cluster).ok()?;
+    (server == server_of_cluster(pass.config.clusters.as_ref()?, &cluster)).then_some(server)
 }
 
 /// Where the harness has the API server of a ClusterDeployment's cluster (`namespace/name`), on a hub of that base URL.
@@ -120,13 +111,7 @@ fn join(pass: &Pass<'_>, agent: &Value, server: &str) -> Result<bool, Trouble> {
     if look(pass, server, format!("{LEASES}/{id}"))?.is_none() {
         return Ok(false);
     }
-    let signer = |which: &str| format!("kubernetes.io/{which}");
-    let user = format!("{NODE_PREFIX}{name}");
-    let client = json!({
-        "signerName": signer("kube-apiserver-client-kubelet"), "usages": ["digital signature", "client auth"],
-        "request": certificate_request(&user, NODE_GROUP, &[]),
-    });
-    if !request(pass, server, (&format!("{id}-client"), &client), (BOOTSTRAPPER, &BOOTSTRAPPERS))? {
+    if !request(pass, server, &format!("{id}-client"), &NodeRequest::client(&name))? {
         return Ok(false);
     }
     let interfaces = agent["status"]["inventory"]["interfaces"].as_array().into_iter().flatten();
@@ -149,13 +134,8 @@ fn join(pass: &Pass<'_>, agent: &Value, server: &str) -> Result<bool, Trouble> {
         write(pass, server, Request::new(Method::Put, format!("{path}/status")).json(&node))?;
         return Ok(false);
     }
-    let names: Vec<String> = [name].into_iter().chain(addresses).collect();
-    let serving = json!({
-        "signerName": signer("kubelet-serving"), "usages": ["digital signature", "server auth"],
-        "request": certificate_request(&user, NODE_GROUP, &names),
-    });
-    let groups = [NODE_GROUP, "system:authenticated"];
-    if !request(pass, server, (&format!("{id}-serving"), &serving), (&user, &groups))? {
+    let names = [name.clone()].into_iter().chain(addresses).collect();
+    if !request(pass, server, &format!("{id}-serving"), &NodeRequest::serving(&name, names))? {
         return Ok(false);
     }
     if !is_ready(&node) {
@@ -165,25 +145,12 @@ fn join(pass: &Pass<'_>, agent: &Value, server: &str) -> Result<bool, Trouble> {
     Ok(true)
 }
 
-/// Asks for a certificate as somebody, once; was it approved?
-fn request(
-    pass: &Pass<'_>,
-    server: &str,
-    (name, spec): (&str, &Value),
-    (user, groups): (&str, &[&str]),
-) -> Result<bool, Trouble> {
+/// Asks for a certificate, once; was it approved?
+fn request(pass: &Pass<'_>, server: &str, name: &str, request: &NodeRequest) -> Result<bool, Trouble> {
     if let Some(there) = look(pass, server, format!("{REQUESTS}/{name}"))? {
         return Ok(is_approved(&there));
     }
-    let object = json!({
-        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": { "name": name },
-        "spec": spec,
-    });
-    let mut post = Request::new(Method::Post, REQUESTS).json(&object).header("impersonate-user", user);
-    for group in groups {
-        post = post.header("impersonate-group", *group);
-    }
-    write(pass, server, post)?;
+    write(pass, server, request.post(name).map_err(Trouble::Says)?)?;
     Ok(false)
 }
 

@@ -12,7 +12,7 @@
 //!   conditions.
 //! * `spoke` is about the cluster that is installed: its own API server, which the Secret with its kubeconfig names.
 //! * `hub` plays what others do on a hub: Hive for clusters that are installed, metal3 for bare-metal hosts; `kubelet` plays the nodes that
-//!   join an installed cluster. `service_config` is the operator's.
+//!   join an installed cluster, and [`NodeRequest`] is what they ask for. `service_config` is the operator's.
 //! * `lease` says which process has the controllers; where that is asked, [`Elector`] stands beside [`Door`].
 //! * `mirrors` reads the ConfigMaps with mirrors of registries.
 //! * `definitions` are the kinds as definitions for an API server.
@@ -26,9 +26,11 @@ mod conditions;
 mod definitions;
 mod hub;
 mod infra_envs;
+mod kubeconfig;
 mod kubelet;
 mod lease;
 mod mirrors;
+mod node_request;
 mod object;
 mod pass;
 mod service_config;
@@ -46,15 +48,16 @@ use vlab_api::http::Response;
 
 pub use self::client::{Ask, Kind};
 pub use self::definitions::definitions;
+pub use self::kubeconfig::{kubeconfig, server_in};
 pub use self::kubelet::{lease_of_node, server_of_cluster};
 pub use self::lease::Elector;
+pub use self::node_request::NodeRequest;
 pub use self::object::INFRA_ENV_LABEL;
 
 use self::client::{Change, Client};
 use self::object::{BMH_LABEL, CLUSTER_OF_SECRET, label, reference, text};
 use self::pass::{Answers, Pass, Stop};
 use self::spoke::Looked;
-pub use self::spoke::{BOOTSTRAPPER, BOOTSTRAPPERS, NODE_GROUP, NODE_PREFIX, certificate_request};
 use crate::Core;
 use crate::rows::{ClusterRow, HostRow, InfraEnvRow, Write};
 use crate::state::HostKey;
@@ -392,6 +395,10 @@ impl Door {
                     self.queue.failures.remove(&turn.item);
                     let at = now + self.paced(span).max(Duration::from_millis(1));
                     self.queue.add(turn.item, at);
+                }
+                Err(Stop::Until(at)) => {
+                    self.queue.failures.remove(&turn.item);
+                    self.queue.add(turn.item, at.max(now + Duration::from_millis(1)));
                 }
                 Err(Stop::Failed) => self.fail(now, turn.item),
             }

@@ -75,6 +75,11 @@ pub(super) fn reference(reference: &Value, own_namespace: &str) -> String {
     format!("{namespace}/{name}")
 }
 
+/// Key of the AgentClusterInstall of a ClusterDeployment.
+pub(super) fn install_of(cd: &Value) -> String {
+    reference(&json!({ "name": cd["spec"]["clusterInstallRef"]["name"] }), namespace(cd))
+}
+
 /// Removes members that are null: an object that has them and one that does not are the same.
 pub(super) fn bare(value: &mut Value) {
     match value {

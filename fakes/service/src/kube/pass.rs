@@ -24,6 +24,8 @@ pub(super) enum Stop {
     Ask(String, Request),
     /// Something that it needs is not there yet, and nobody will tell.
     Later(Duration),
+    /// The same, and a setting says until when it waits.
+    Until(Timestamp),
     /// It cannot go on; it is tried again, later and later.
     Failed,
 }

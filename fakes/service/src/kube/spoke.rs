@@ -1,10 +1,8 @@
 //! The cluster that is installed. It has an API server of its own, which the kubeconfig in its Secret names. There the controllers follow
 //! hosts of day 2 after their reboot (`/status/csrStatus` of their Agents), pause its pool of workers, and clean up after hosts that leave.
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
@@ -15,8 +13,11 @@ use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer as _;
 
 use super::client::Kind;
+use super::kubeconfig::server_in;
+use super::node_request::{BOOTSTRAPPER, BOOTSTRAPPERS, NODE_GROUP, NODE_PREFIX, REQUESTS};
 use super::object::{
-    BMH_LABEL, INFRA_ENV_LABEL, annotation, decoded, filled, is_deleted, label, namespace, reference, text, texts, time,
+    BMH_LABEL, INFRA_ENV_LABEL, annotation, decoded, filled, install_of, is_deleted, key_of, label, namespace,
+    reference, text, texts, time,
 };
 use super::pass::{Pass, Stop};
 use super::spec;
@@ -28,19 +29,9 @@ use crate::state::HostKey;
 const SKIPS_CLEAN_UP: &str = "agent.agent-install.openshift.io/skip-spoke-cleanup";
 /// On a BareMetalHost: its like and its Machine were made in the cluster.
 const MADE_THERE: &str = "agent.agent-install.openshift.io/spoke-bmh-machine-created";
-pub(super) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 pub(super) const NODES: &str = "/api/v1/nodes";
 const MACHINES: &str = "/apis/machine.openshift.io/v1beta1/namespaces";
 const WORKERS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/worker";
-/// Who asks for the first certificate of a node.
-pub const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
-/// The groups that he has, no more and no less.
-pub const BOOTSTRAPPERS: [&str; 3] =
-    ["system:serviceaccounts:openshift-machine-config-operator", "system:serviceaccounts", "system:authenticated"];
-/// What the names of nodes as users begin with.
-pub const NODE_PREFIX: &str = "system:node:";
-/// The group that nodes are in.
-pub const NODE_GROUP: &str = "system:nodes";
 
 /// Why a cluster cannot be asked.
 #[derive(Debug)]
@@ -57,33 +48,34 @@ impl From<Stop> for Trouble {
     }
 }
 
-/// The address of the API server in a kubeconfig.
-pub(super) fn server_in(kubeconfig: &str) -> Option<&str> {
-    let line = kubeconfig.lines().find_map(|line| line.trim().trim_start_matches("- ").strip_prefix("server:"))?;
-    Some(line.trim().trim_matches(['"', '\'']).trim_end_matches('/'))
-}
-
 /// The name of the Secret with the kubeconfig of a cluster.
-pub(super) fn secret_of(cd: Option<&Value>, key: &str) -> String {
+fn secret_of(cd: Option<&Value>, key: &str) -> String {
     let (namespace, name) = key.split_once('/').unwrap_or(("", key));
     let named = cd.and_then(|cd| filled(&cd["spec"]["clusterMetadata"]["adminKubeconfigSecretRef"]["name"]));
     format!("{namespace}/{}", named.unwrap_or_else(|| format!("{name}-admin-kubeconfig")))
 }
 
+/// The Secret with the kubeconfig of a ClusterDeployment's cluster, and the URL of the API server in it; empty: it names none. `Err`: the
+/// key of the Secret that is not there.
+pub(super) fn kubeconfig_of(pass: &Pass<'_>, cluster: &str) -> Result<(Arc<Value>, String), String> {
+    let key = secret_of(pass.get(Kind::ClusterDeployment, cluster).as_deref(), cluster);
+    let secret = pass.get(Kind::Secret, &key).ok_or(key)?;
+    let kubeconfig = decoded(text(&secret["data"]["kubeconfig"]));
+    Ok((secret, server_in(&kubeconfig).unwrap_or_default().to_owned()))
+}
+
 /// Where the API server of a ClusterDeployment's cluster is.
 fn server(pass: &Pass<'_>, cluster: &str) -> Result<String, Trouble> {
-    let cd = pass.get(Kind::ClusterDeployment, cluster);
-    let key = secret_of(cd.as_deref(), cluster);
-    let Some(secret) = pass.get(Kind::Secret, &key) else {
-        return Err(Trouble::Unknown(format!("failed to get kubeconfig secret {key}: Secret not found")));
-    };
+    let missing = |key| Trouble::Unknown(format!("failed to get kubeconfig secret {key}: Secret not found"));
+    let (secret, server) = kubeconfig_of(pass, cluster).map_err(missing)?;
     pass.mark_as_used(&secret)?;
-    let kubeconfig = decoded(text(&secret["data"]["kubeconfig"]));
-    match server_in(&kubeconfig) {
-        Some(server) if server.starts_with("http://") => Ok(server.to_owned()),
-        Some(server) => Err(Trouble::Says(format!("{server} cannot be reached: only plain HTTP is spoken here"))),
-        None => Err(Trouble::Says(format!("the kubeconfig in secret {key} names no server"))),
+    if server.is_empty() {
+        return Err(Trouble::Says(format!("the kubeconfig in secret {} names no server", key_of(&secret))));
     }
+    if !server.starts_with("http://") {
+        return Err(Trouble::Says(format!("{server} cannot be reached: only plain HTTP is spoken here")));
+    }
+    Ok(server)
 }
 
 /// Asks it; a status that is no success is an error, but for 404 of something that is looked for.
@@ -131,7 +123,7 @@ pub(super) struct Followed {
     /// Its stage, where the cluster says more than the host.
     pub(super) stage: Option<HostStage>,
     /// When the cluster is asked again.
-    pub(super) again: Option<Duration>,
+    pub(super) again: Option<Timestamp>,
     /// It is tried again, later and later.
     pub(super) failed: bool,
 }
@@ -155,8 +147,7 @@ pub(super) fn follow(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: Ho
         let due = *at + pass.core.config.settings.approve_csrs_requeue_duration;
         if pass.now < due {
             let shown = text(&agent["status"]["progress"]["currentStage"]).parse().ok();
-            let again = Some(unpaced(pass, due.since(pass.now)));
-            return Ok(Followed { stage: shown, again, ..Followed::default() });
+            return Ok(Followed { stage: shown, again: Some(due), ..Followed::default() });
         }
     }
     match join(pass, agent, row, host, (&cluster, stage)) {
@@ -168,11 +159,6 @@ pub(super) fn follow(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: Ho
         Err(Trouble::Stop(stop)) => Err(stop),
         Err(Trouble::Unknown(_) | Trouble::Says(_)) => Ok(Followed { failed: true, ..Followed::default() }),
     }
-}
-
-/// The setting is as the time profile has made it, and a wait of a pass is made shorter by the same.
-fn unpaced(pass: &Pass<'_>, span: Duration) -> Duration {
-    span.mul_f64(pass.config.pace.max(0.001))
 }
 
 fn join(
@@ -189,7 +175,7 @@ fn join(
     let approves = approves(pass, agent, cluster)
         && (matches!(stage, HostStage::Rebooting | HostStage::Joined)
             || status == HostStatus::InstallingPendingUserAction);
-    let again = unpaced(pass, pass.core.config.settings.approve_csrs_requeue_duration);
+    let again = pass.now + pass.core.config.settings.approve_csrs_requeue_duration;
     let mut followed = Followed { again: Some(again), ..Followed::default() };
     let mut requests = agent["status"]["csrStatus"].clone();
     if approves {
@@ -231,8 +217,7 @@ fn approves(pass: &Pass<'_>, agent: &Value, cluster: &str) -> bool {
         return true;
     }
     let cd = pass.get(Kind::ClusterDeployment, cluster).unwrap_or_default();
-    let install = format!("{}/{}", namespace(&cd), text(&cd["spec"]["clusterInstallRef"]["name"]));
-    let aci = pass.get(Kind::AgentClusterInstall, &install).unwrap_or_default();
+    let aci = pass.get(Kind::AgentClusterInstall, &install_of(&cd)).unwrap_or_default();
     text(&aci["spec"]["platformType"]) == "None" || aci["spec"]["networking"]["userManagedNetworking"] == true
 }
 
@@ -368,9 +353,9 @@ fn is_good(request: &Value, name: &str, node: Option<&Value>) -> bool {
 }
 
 /// Pauses the cluster's pool of workers while hosts are installed that get labels and a pool, and lets it go on after that.
-pub(super) fn pause_workers(pass: &Pass<'_>, cluster: &str, agents: &[std::sync::Arc<Value>]) -> Result<(), Trouble> {
+pub(super) fn pause_workers(pass: &Pass<'_>, cluster: &str, agents: &[Arc<Value>]) -> Result<(), Trouble> {
     let state = |agent: &Value| text(&agent["status"]["debugInfo"]["state"]).to_owned();
-    let theirs = |agent: &&std::sync::Arc<Value>| {
+    let theirs = |agent: &&Arc<Value>| {
         !spec::text_map(&agent["spec"]["nodeLabels"]).is_empty()
             && filled(&agent["spec"]["machineConfigPool"]).is_some()
             && state(agent) != "installed"
@@ -426,11 +411,10 @@ pub(super) fn clean_deleted(pass: &Pass<'_>, agent: &Value) -> Result<Option<Str
     let there = agent["status"]["progress"]["currentStage"] == "Done"
         || bmh.is_some_and(|bmh| !annotation(&bmh, MADE_THERE).is_empty())
         || agent["status"]["csrStatus"]["approvedCSRs"].as_array().is_some_and(|list| !list.is_empty());
-    let stays = |object: Option<std::sync::Arc<Value>>| object.filter(|object| !is_deleted(object));
+    let stays = |object: Option<Arc<Value>>| object.filter(|object| !is_deleted(object));
     let infra_env = format!("{}/{}", namespace(agent), label(agent, INFRA_ENV_LABEL));
     let Some(cd) = stays(pass.get(Kind::ClusterDeployment, &cluster)).filter(|_| there) else { return Ok(None) };
-    let install = format!("{}/{}", namespace(&cd), text(&cd["spec"]["clusterInstallRef"]["name"]));
-    if stays(pass.get(Kind::AgentClusterInstall, &install)).is_none()
+    if stays(pass.get(Kind::AgentClusterInstall, &install_of(&cd))).is_none()
         || stays(pass.get(Kind::InfraEnv, &infra_env)).is_none()
     {
         return Ok(None);
@@ -478,25 +462,6 @@ fn remove_node(pass: &Pass<'_>, server: &str, name: &str) -> Result<(), Trouble>
         remove(pass, server, host)?;
     }
     if follows { Ok(()) } else { remove(pass, server, at) }
-}
-
-/// A request for a certificate, in PEM and base64: whose name and organisation, and what it wants to be called. The same for the same
-/// words: its key is nobody's secret.
-pub fn certificate_request(common_name: &str, organization: &str, names: &[String]) -> String {
-    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-    use sha2::{Digest as _, Sha256};
-    // PKCS#8 of an Ed25519 key, up to its 32 bytes.
-    let mut key = vec![0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
-    key.extend(Sha256::digest(common_name));
-    let written = || {
-        let key = KeyPair::try_from(key).ok()?;
-        let mut params = CertificateParams::new(names.to_vec()).ok()?;
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, organization);
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        params.serialize_request(&key).ok()?.pem().ok()
-    };
-    STANDARD.encode(written().unwrap_or_default())
 }
 
 /// When a cluster was asked last, and at which stage the host was.

@@ -14,6 +14,7 @@ use crate::bench::{CliFixture, RUN, VLAB, signal};
 const SERVICE: &str = r#"#!/bin/bash
 set -eu
 namespace=$(cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; echo .)
+[[ -e /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem ]] && echo "authorities there"
 echo "namespace <${namespace%.}> kube $ENABLE_KUBE_API metal $ENABLE_METAL3 in $NAMESPACE"
 server=$(sed -n 's|.*server: *"*http://\([^"]*\).*|\1|p' "$KUBECONFIG")
 exec 3<>"/dev/tcp/${server%:*}/${server#*:}"
@@ -75,7 +76,11 @@ fn a_service_in_a_pod_of_the_runs_api_server() {
     drop(taken);
     run("register/again/known").ends_with(0).says(&["0 failed"]);
     let log = fs::read_to_string(bench.latest().join("service.log")).unwrap();
-    for line in ["namespace <assisted-installer> kube true metal false in assisted-installer", "lease: HTTP/1.1 201"] {
+    for line in [
+        "authorities there",
+        "namespace <assisted-installer> kube true metal false in assisted-installer",
+        "lease: HTTP/1.1 201",
+    ] {
         assert!(log.contains(line), "{line} is missing in {log}");
     }
     bench.nothing_is_left();

@@ -2,11 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use vlab_service::kube::{BOOTSTRAPPER, BOOTSTRAPPERS, Kind, NODE_GROUP, NODE_PREFIX, certificate_request};
+use vlab_service::kube::{Kind, NodeRequest, kubeconfig};
 
 use super::*;
 use crate::table::ResourceStep;
-use crate::table::resources::{Apply, IsSo, NodeRequest, NodeStep, Patch, SPOKE, SPOKE_KINDS, condition};
+use crate::table::resources::{Apply, IsSo, NodeStep, Patch, RequestStep, SPOKE, SPOKE_KINDS, condition};
 
 /// The least time after which controllers have done what they do.
 const CONTROLLERS: Duration = Duration::from_secs(3);
@@ -69,33 +69,30 @@ impl Script<'_> {
         Ok((name, address.split('/').next().unwrap_or_default().to_owned()))
     }
 
-    async fn request_step(&mut self, step: &NodeRequest) -> Done {
+    async fn request_step(&mut self, step: &RequestStep) -> Done {
         let (name, address) = self.node_of(&step.host)?;
-        let node = format!("{NODE_PREFIX}{name}");
-        let owned = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
-        let client = step.request == "client";
-        let change = &step.change;
-        let user = change.user.clone().unwrap_or_else(|| if client { BOOTSTRAPPER.to_owned() } else { node.clone() });
-        let groups = if client { owned(&BOOTSTRAPPERS) } else { owned(&[NODE_GROUP, "system:authenticated"]) };
-        let names = if client { Vec::new() } else { vec![name, address] };
-        let usages = owned(&["digital signature", if client { "client auth" } else { "server auth" }]);
-        let signer = if client { "kube-apiserver-client-kubelet" } else { "kubelet-serving" };
-        let request = certificate_request(
-            change.common_name.as_ref().unwrap_or(&node),
-            change.organization.as_deref().unwrap_or(NODE_GROUP),
-            change.names.as_ref().unwrap_or(&names),
-        );
-        let object = json!({
-            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-            "metadata": { "name": step.name.as_ref().unwrap_or(&step.request) },
-            "spec": { "request": request, "signerName": format!("kubernetes.io/{signer}"),
-                      "usages": change.usages.as_ref().unwrap_or(&usages) },
-        });
-        let path = format!("{}/apis/certificates.k8s.io/v1/certificatesigningrequests", self.spoke()?);
-        let mut post = Request::new(Method::Post, path).json(&object).header("impersonate-user", user);
-        for group in change.groups.as_ref().unwrap_or(&groups) {
-            post = post.header("impersonate-group", group.as_str());
+        let mut request = match step.request.as_str() {
+            "client" => NodeRequest::client(&name),
+            _ => NodeRequest::serving(&name, vec![name.clone(), address]),
+        };
+        let change = step.change.clone();
+        for (is, wrong) in [
+            (&mut request.user, change.user),
+            (&mut request.common_name, change.common_name),
+            (&mut request.organization, change.organization),
+        ] {
+            *is = wrong.unwrap_or_else(|| is.clone());
         }
+        for (are, wrong) in [
+            (&mut request.groups, change.groups),
+            (&mut request.names, change.names),
+            (&mut request.usages, change.usages),
+        ] {
+            *are = wrong.unwrap_or_else(|| are.clone());
+        }
+        let wrong = |why| Trouble::Differs(format!("the check itself is wrong: {why}"));
+        let mut post = request.post(step.name.as_ref().unwrap_or(&step.request)).map_err(wrong)?;
+        post.path.insert_str(0, &self.spoke()?);
         let made = self.send(&post).await?;
         accepted(&made, None)
     }
@@ -247,12 +244,11 @@ impl Script<'_> {
             }
             "admin-kubeconfig" => {
                 let server = format!("{}{}", self.wire.hub(), self.spoke()?);
-                let text = format!(
-                    "apiVersion: v1\nkind: Config\nclusters:\n- name: spoke\n  cluster:\n    server: {server}\nusers:\n\
-                     - name: admin\n  user: {{}}\ncontexts:\n- name: admin\n  context: {{cluster: spoke, user: admin}}\n\
-                     current-context: admin\n"
-                );
-                with(Kind::Secret, "admin-kubeconfig", json!({ "data": { "kubeconfig": STANDARD.encode(text) } }))
+                with(
+                    Kind::Secret,
+                    "admin-kubeconfig",
+                    json!({ "data": { "kubeconfig": STANDARD.encode(kubeconfig(&server)) } }),
+                )
             }
             "classification" => {
                 let spec = json!({ "labelKey": "size", "labelValue": "large", "query": ".cpu.count >= 8" });

@@ -68,7 +68,7 @@ pub const SPOKE_KINDS: &[(&str, &str, &str, bool)] = &[
 /// The node of a host asks its cluster for a certificate.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NodeRequest {
+pub struct RequestStep {
     /// `client` or `serving`.
     pub request: String,
     /// Which host.
@@ -78,13 +78,13 @@ pub struct NodeRequest {
     pub name: Option<String>,
     /// What is not as it should be.
     #[serde(default, rename = "as")]
-    pub change: NodeRequestChange,
+    pub change: RequestChange,
 }
 
 /// What of a request is not as it should be.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NodeRequestChange {
+pub struct RequestChange {
     /// Who asks.
     pub user: Option<String>,
     /// The groups he is in.
@@ -182,7 +182,7 @@ pub enum ResourceStep {
     /// A resource comes to be gone.
     Gone(String),
     /// The node of a host asks for a certificate.
-    Request(NodeRequest),
+    Request(RequestStep),
     /// A host is a node.
     Node(NodeStep),
 }

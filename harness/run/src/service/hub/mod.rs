@@ -30,7 +30,7 @@ use vlab_lab::ledger::Ledger;
 use vlab_lab::process::{Child, Program};
 use vlab_lab::wait;
 use vlab_model::lease::{NAME as LEASE, NAMESPACE};
-use vlab_service_server::hub::address_in;
+use vlab_service_server::hub::{address_in, kubeconfig as plain_kubeconfig};
 
 use self::assets::Assets;
 use super::environment::Kube;
@@ -194,7 +194,7 @@ impl Hub {
             Programs::Ours(_) => (Ok(()), kubeconfig.clone()),
             Programs::Real(_) => {
                 let plain = folder.join("kubeconfig.plain");
-                let text = plain_kubeconfig(&endpoint);
+                let text = plain_kubeconfig(&format!("http://{}", endpoint.address()));
                 let wrong = |error| StartError::Scratch { path: plain.clone(), error };
                 (fs::write(&plain, text).map_err(wrong), plain)
             }
@@ -316,17 +316,6 @@ async fn start_ours(
             Err(error.into())
         }
     }
-}
-
-/// A kubeconfig for plain HTTP.
-fn plain_kubeconfig(endpoint: &Endpoint) -> String {
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "vlab", "preferences": {},
-        "clusters": [{ "name": "vlab", "cluster": { "server": format!("http://{}", endpoint.address()) } }],
-        "contexts": [{ "name": "vlab", "context": { "cluster": "vlab", "user": "admin", "namespace": "default" } }],
-        "users": [{ "name": "admin", "user": {} }],
-    });
-    serde_yaml::to_string(&config).unwrap_or_default()
 }
 
 async fn ask(endpoint: &Endpoint, request: &Request, budget: Duration) -> Result<Response, String> {
