@@ -1,9 +1,9 @@
 //! The installer on a host: the script of its role (`vlab_agents::installer`) with real hands. It lays out the bootstrap's files,
 //! starts bootkube, lets coreos-installer write the disk with the host's own ignition, sends logs, reboots.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,6 +28,7 @@ use crate::steps::{self, Site};
 use crate::{bootstrap, ignition, image_writer, inventory, machine, say};
 
 mod clean;
+mod standstill;
 
 pub use clean::say_where_this_is;
 
@@ -506,17 +507,18 @@ impl Hand {
             .spawn()
             .map_err(|e| format!("{}: {e}", program.display()))?;
         let mut progress = Progress::new(self.config.timing.write_image_report_step);
-        let mut stderr = child.stderr.take().ok_or("the writer has no standard error")?;
-        let mut buffer = [0u8; 4096];
-        loop {
-            match stderr.read(&mut buffer) {
-                Ok(0) | Err(_) => break,
-                Ok(length) => {
-                    for percent in progress.read(&String::from_utf8_lossy(&buffer[..length])) {
-                        told(percent);
-                    }
-                }
+        let stderr = child.stderr.take().ok_or("the writer has no standard error")?;
+        let (writer, last) = (child.id(), Cell::new(0));
+        let heard = |text: &str| {
+            for percent in progress.read(text) {
+                last.set(percent);
+                told(percent);
             }
+        };
+        let silent =
+            |looks| standstill::tell(&self.root, writer, &self.request.boot_device, last.get(), looks);
+        if let Err(e) = standstill::read(stderr, standstill::LOOK, heard, silent) {
+            say::note("installer", &format!("what coreos-installer says cannot be read: {e}"));
         }
         let status = child.wait().map_err(|e| e.to_string())?;
         if status.success() { Ok(()) } else { Err(format!("coreos-installer: {status}: {}", progress.last_words())) }

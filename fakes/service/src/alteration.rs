@@ -24,6 +24,7 @@ use vlab_model::settings::{Constants, Settings};
 use vlab_model::validation::{self, Validation, ValidationStatus};
 use vlab_model::view::{ClusterView, HostView};
 
+use crate::kube::{WrongController, wrong_controllers};
 use crate::rest::routes::ROUTES;
 use crate::rows::{ClusterRow, HostRow};
 
@@ -56,6 +57,8 @@ pub enum Alteration {
     Answer(&'static str, WrongAnswer),
     /// What the service does in one place.
     Conduct(Conduct),
+    /// Its controllers.
+    Controllers(WrongController),
     /// What shows only when two things meet. Not in the list of all: no scenario of the catalogue is there for it, it is what a
     /// search must find.
     Planted(Planted),
@@ -325,6 +328,7 @@ pub fn alterations() -> Vec<Alteration> {
         all.extend(wrong.map(|how| Alteration::Answer(route.operation, how)));
     }
     all.extend(Conduct::ALL.iter().map(|conduct| Alteration::Conduct(*conduct)));
+    all.extend(wrong_controllers().into_iter().map(Alteration::Controllers));
     all
 }
 
@@ -567,6 +571,7 @@ impl Alteration {
             Alteration::ClusterMember(name, how) => format!("cluster-member/{name}/{}", word_of(how)),
             Alteration::Answer(operation, how) => format!("answer/{operation}/{}", word_of(how)),
             Alteration::Conduct(conduct) => format!("conduct/{}", conduct.as_str()),
+            Alteration::Controllers(wrong) => format!("kube-{}", wrong.name()),
             Alteration::Planted(planted) => format!("planted/{}", word_of(planted)),
         }
     }
@@ -609,6 +614,7 @@ impl Alteration {
             Alteration::ClusterMember(name, how) => format!("a cluster's {name} is written {}", word_of(how)),
             Alteration::Answer(operation, how) => format!("the answer of {operation}: {}", word_of(how)),
             Alteration::Conduct(conduct) => conduct.meaning().to_owned(),
+            Alteration::Controllers(wrong) => wrong.about(),
             Alteration::Planted(planted) => format!("planted: {}", word_of(planted)),
         }
     }
@@ -624,7 +630,7 @@ impl Alteration {
 }
 
 /// `OtherSeverity` as `other-severity`.
-fn word_of(how: &impl std::fmt::Debug) -> String {
+pub(crate) fn word_of(how: &impl std::fmt::Debug) -> String {
     let mut word = String::new();
     for c in format!("{how:?}").chars() {
         if c.is_ascii_uppercase() && !word.is_empty() {

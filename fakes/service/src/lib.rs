@@ -196,6 +196,14 @@ impl Core {
         self.config.alteration == Some(Alteration::Planted(planted))
     }
 
+    /// What is wrong with the controllers.
+    fn wrong_controller(&self) -> Option<kube::WrongController> {
+        match self.config.alteration {
+            Some(Alteration::Controllers(wrong)) => Some(wrong),
+            _ => None,
+        }
+    }
+
     /// Does it store the events of what it does before the rest, on purpose?
     pub fn stores_events_first(&self) -> bool {
         self.is_planted(Planted::EventsFirst)

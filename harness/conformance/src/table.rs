@@ -42,6 +42,7 @@ const OVER_KUBERNETES: &[(&str, &str)] = &[
     ("bare-metal.yaml", include_str!("../kube/bare-metal.yaml")),
     ("service-config.yaml", include_str!("../kube/service-config.yaml")),
     ("spoke.yaml", include_str!("../kube/spoke.yaml")),
+    ("status.yaml", include_str!("../kube/status.yaml")),
     ("classifications.yaml", include_str!("../kube/classifications.yaml")),
     ("deletion.yaml", include_str!("../kube/deletion.yaml")),
 ];

@@ -16,7 +16,9 @@ use vlab_api::http::{Request, Response};
 use vlab_api::types::{ClusterStatus, HostStatus};
 pub use vlab_kube::Order;
 use vlab_kube::{Memory, News, Options, WatchId, Watches};
-use vlab_model::history::{ActionKind, ConditionStatus, ResourceCondition, ResourceState, UserVerb, What};
+use vlab_model::history::{
+    ActionKind, ConditionStatus, OddCondition, Oddity, ResourceCondition, ResourceState, UserVerb, What,
+};
 use vlab_model::lease;
 pub use vlab_service::kube::Kind;
 use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, Elector, definitions};
@@ -56,6 +58,78 @@ fn condition(object: &Value) -> Option<(String, ResourceCondition)> {
     Some((text("type").to_owned(), ResourceCondition { status, reason: text("reason").to_owned() }))
 }
 
+/// Members of a kind's status that repeat what a row of the service says.
+const REPEATED: &[(Kind, &[&str])] = &[
+    (Kind::AgentClusterInstall, &["debugInfo.state", "debugInfo.stateInfo", "progress.totalPercentage"]),
+    (
+        Kind::Agent,
+        &[
+            "debugInfo.state",
+            "debugInfo.stateInfo",
+            "progress.currentStage",
+            "progress.installationPercentage",
+            "role",
+            "bootstrap",
+        ],
+    ),
+];
+
+/// Kinds whose conditions the service itself writes.
+const CONDITIONED: &[Kind] = &[Kind::AgentClusterInstall, Kind::Agent, Kind::InfraEnv, Kind::AgentClassification];
+
+/// What a status repeats of a row; null where it is not there.
+fn repeated(kind: Kind, status: &Value) -> BTreeMap<String, Value> {
+    let of = REPEATED.iter().filter(|(of, _)| *of == kind).flat_map(|(_, paths)| *paths);
+    of.map(|path| ((*path).to_owned(), path.split('.').fold(status, |at, name| &at[name]).clone())).collect()
+}
+
+/// Its message is why the preparation failed: where it did not, the real controllers say nothing.
+const PREPARATION: &str = "LastInstallationPreparationFailed";
+
+/// Conditions with a time or a text that they should not have. `before`: what they were, if they were seen.
+///
+/// A condition has the time of its last turn; one of an AgentClusterInstall that of its last change, also of its reason or text. Source:
+/// the real controllers, which set the conditions of that kind by a function of their own.
+fn odd(kind: Kind, before: &Conditions, conditions: &Value) -> Vec<OddCondition> {
+    let with_words = kind == Kind::AgentClusterInstall;
+    let mut odd = Vec::new();
+    for object in conditions.as_array().into_iter().flatten() {
+        let text = |member: &str| object[member].as_str().unwrap_or_default();
+        let Some((name, now)) = condition(object) else { continue };
+        let since = text("lastTransitionTime");
+        let mut is = |is| odd.push(OddCondition { condition: name.clone(), is, since: since.parse().ok() });
+        if text("message").is_empty() && name != PREPARATION {
+            is(Oddity::Silent);
+        }
+        match before.get(&name) {
+            Some((then, words, at)) => {
+                let says_else = with_words && *words != (now.reason.clone(), text("message").to_owned());
+                match (then.status != now.status || says_else, at == since) {
+                    (true, true) => is(Oddity::Stayed),
+                    (false, false) => is(Oddity::Moved),
+                    _ => {}
+                }
+            }
+            None => {}
+        }
+    }
+    odd
+}
+
+/// Conditions by type: what they are, their reason and text, and since when in their own words.
+type Conditions = BTreeMap<String, (ResourceCondition, (String, String), String)>;
+
+/// Since when conditions are what they are, in their own words.
+fn times(conditions: &Value) -> Conditions {
+    let text = |object: &Value, member: &str| object[member].as_str().unwrap_or_default().to_owned();
+    let of = |object: &Value| {
+        let (name, is) = condition(object)?;
+        let words = (is.reason.clone(), text(object, "message"));
+        Some((name, (is, words, text(object, "lastTransitionTime"))))
+    };
+    conditions.as_array().into_iter().flatten().filter_map(of).collect()
+}
+
 /// Turns what watches tell into lines of the history.
 #[derive(Debug, Default)]
 pub struct Scribe {
@@ -69,6 +143,10 @@ pub struct Scribe {
 struct Told {
     version: u64,
     conditions: BTreeMap<String, ResourceCondition>,
+    /// Since when they are so.
+    times: Conditions,
+    /// What it repeats of a row.
+    repeats: BTreeMap<String, Value>,
     /// By its generation one sees whether it is another one.
     generation: Option<i64>,
     spec: Value,
@@ -131,6 +209,7 @@ impl Scribe {
             _ => return None,
         };
         let (mut conditions, mut spec, mut secrets) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let (mut odd, mut shows) = (Vec::new(), BTreeMap::new());
         let generation = meta["generation"].as_i64();
         if is == ResourceState::Gone {
             self.told.remove(&key);
@@ -144,6 +223,14 @@ impl Scribe {
                 let before = std::mem::replace(&mut last.spec, object["spec"].clone());
                 spec = if is_new { Vec::new() } else { different(&before, &last.spec) };
             }
+            if CONDITIONED.contains(&kind) {
+                odd = self::odd(kind, &last.times, &object["status"]["conditions"]);
+            }
+            last.times = times(&object["status"]["conditions"]);
+            let repeats = repeated(kind, &object["status"]);
+            let new = repeats.iter().filter(|(path, now)| *last.repeats.get(*path).unwrap_or(&Value::Null) != **now);
+            shows = new.map(|(path, now)| (path.clone(), now.clone())).collect();
+            last.repeats = repeats;
             let told = &mut last.conditions;
             let now: BTreeMap<String, ResourceCondition> =
                 object["status"]["conditions"].as_array().into_iter().flatten().filter_map(condition).collect();
@@ -164,6 +251,8 @@ impl Scribe {
             finalizers: finalizers.filter(|_| is == ResourceState::Deleting).collect(),
             spec,
             secrets,
+            odd,
+            shows,
         })
     }
 }
@@ -405,6 +494,31 @@ mod tests {
         #[case] told: &[&str],
     ) {
         assert_eq!(different(&before, &now), told);
+    }
+
+    fn aci(version: u64, status: &str, since: &str, message: &str, percent: u64) -> Value {
+        json!({ "metadata": { "name": "c", "namespace": "c", "resourceVersion": version.to_string() },
+                "status": { "progress": { "totalPercentage": percent }, "conditions": [
+                    { "type": "Failed", "status": status, "reason": "r", "message": message, "lastTransitionTime": since }] } })
+    }
+
+    #[test]
+    fn what_is_odd_and_what_a_row_says_are_told() {
+        let mut scribe = Scribe::default();
+        let mut tell = |event, object| match scribe.line(Kind::AgentClusterInstall, event, &object) {
+            Some(What::Resource { odd, shows, .. }) => {
+                let odd: Vec<Oddity> = odd.into_iter().map(|odd| odd.is).collect();
+                (odd, shows.get("progress.totalPercentage").and_then(Value::as_u64))
+            }
+            other => panic!("{other:?}"),
+        };
+        const T0: &str = "2026-01-01T00:00:00Z";
+        const T1: &str = "2026-01-01T00:01:00Z";
+        assert_eq!(tell("ADDED", aci(1, "False", T0, "m", 5)), (vec![], Some(5)));
+        assert_eq!(tell("MODIFIED", aci(2, "True", T0, "m", 5)), (vec![Oddity::Stayed], None));
+        assert_eq!(tell("MODIFIED", aci(3, "True", T1, "m", 6)), (vec![Oddity::Moved], Some(6)));
+        assert_eq!(tell("MODIFIED", aci(4, "False", T0, "", 6)), (vec![Oddity::Silent], None));
+        assert_eq!(tell("MODIFIED", aci(5, "False", T1, "other words", 6)), (vec![], None), "that is a change, too");
     }
 
     fn cluster(from: Option<ClusterStatus>, to: ClusterStatus) -> What {

@@ -47,6 +47,13 @@ pub const CHECKS: &[ConsoleCheck] = &[
         ends: false,
         blames: Blame::Lab,
     },
+    ConsoleCheck {
+        id: "writing-stands-still",
+        description: "the program that writes the disk neither wrote nor failed for four minutes; its line has what the machine looked like",
+        pattern: r"vlab-node: \S+ writing-stands-still\b",
+        ends: false,
+        blames: Blame::Lab,
+    },
     // Both before the kernel's own rows: a kernel says so of an emulated machine whose computer has other work, and is not to blame.
     ConsoleCheck {
         id: "emulation-failed",
@@ -249,6 +256,8 @@ mod tests {
         Some("lab-not-ready")
     )]
     #[case("vlab-node: installer note \"the lab-not-ready case\"", None)]
+    #[case("[  400.1] vlab-node: installer writing-stands-still {\"percent\":17}", Some("writing-stands-still"))]
+    #[case("[  160.1] vlab-node: installer writing-is-silent {\"percent\":17}", None)]
     #[case(
         "[\u{1b}[0;1;31mFAILED\u{1b}[0m] Failed to start coreos-osmet.service - Offer the disk image.\r",
         Some("lab-unit-failed")

@@ -512,6 +512,12 @@ pub enum What {
         /// Secrets that stand where everybody may read them: which kind, and where. Never the secret.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         secrets: Vec<String>,
+        /// Conditions with a time or a text that they should not have.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        odd: Vec<OddCondition>,
+        /// Members of its `status` that repeat what a row of the service says, where they are new or otherwise than before; `null` is gone.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        shows: BTreeMap<String, serde_json::Value>,
     },
     /// An interleaving did something that no fault of the scenario asks for.
     Interleaved {
@@ -525,6 +531,30 @@ pub enum What {
         /// What is to be said, for people.
         text: String,
     },
+}
+
+/// A condition whose time or text is odd.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OddCondition {
+    /// Its type.
+    pub condition: String,
+    /// What is odd.
+    pub is: Oddity,
+    /// Since when it is so, as it says itself (`lastTransitionTime`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}
+
+/// What is odd about a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Oddity {
+    /// It turned, and its time stayed.
+    Stayed,
+    /// Its time moved, and it did not turn.
+    Moved,
+    /// It has no text.
+    Silent,
 }
 
 /// A condition of a resource, without its text.

@@ -343,7 +343,7 @@ impl Injection {
     pub const fn on_consoles(&self) -> &'static [&'static str] {
         match self {
             Injection::Host(HostInjection::DiskFails { .. }) => &["disk-error"],
-            Injection::Host(HostInjection::SlowDisk { .. }) => &["starved"],
+            Injection::Host(HostInjection::SlowDisk { .. }) => &["starved", "writing-stands-still"],
             // What was not read yet cannot be started.
             Injection::Host(HostInjection::MediaLost) => &["disk-error", "unit-failed", "lab-unit-failed"],
             // The unit says so each time.

@@ -12,6 +12,7 @@ use vlab_api::types::{
 use vlab_model::disks;
 use vlab_model::host::HostEvent;
 
+use super::altered::Beside;
 use super::client::Kind;
 use super::conditions;
 use super::object::{
@@ -73,8 +74,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
             return Err(Stop::Failed);
         }
         if let Some(host) = host {
-            let outcome = hosts::delete(pass.core, pass.now, host);
-            pass.gave(Command::DeleteHost, host.1, &outcome);
+            let outcome = pass.give(Command::DeleteHost, host.1, |core, now| hosts::delete(core, now, host));
             outcome.map_err(|_| Stop::Failed)?;
             pass.index.hosts.remove(key);
         }
@@ -129,6 +129,9 @@ fn lost(pass: &mut Pass<'_>, key: &str, agent: &Value) -> Result<(), Stop> {
     let of = format!("{}/{}", namespace(agent), label(agent, INFRA_ENV_LABEL));
     let id = text(&agent["metadata"]["name"]).parse::<Uuid>();
     let (Some(infra_env), Ok(id)) = (pass.infra_env(&of), id) else { return gone(pass, agent) };
+    if pass.is_wrong(Beside::NotRestored) {
+        return Ok(());
+    }
     let named = reference(&agent["spec"]["clusterDeploymentName"], namespace(agent));
     let cluster = pass.cluster(&named);
     if !named.is_empty() && cluster.is_none() {
@@ -268,9 +271,7 @@ fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> 
         // It is bound again when it is back in the pool.
         None if is_leaving(row.host().status) => Ok(()),
         None => {
-            let outcome = binding::bind(pass.core, pass.now, host, cluster);
-            pass.gave(Command::Bind, host.1, &outcome);
-            Ok(outcome?)
+            Ok(pass.give(Command::Bind, host.1, |core, now| binding::bind(core, now, host, cluster))?)
         }
     }
 }
@@ -310,13 +311,10 @@ fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> R
         if pass.core.host_machine(pass.now, host, HostEvent::ReclaimHost, "") {
             let cluster = pass.core.state.host(host).and_then(|row| row.host().cluster_id);
             tell(pass, host, cluster, "host_reclaimed", format!("Host {name}: is to be reclaimed from its cluster"));
-            pass.gave(Command::Unbind, host.1, &Ok(()));
-            return Ok(());
+            return Ok(pass.give(Command::Unbind, host.1, |_, _| Ok(()))?);
         }
     }
-    let outcome = binding::unbind(pass.core, pass.now, host);
-    pass.gave(Command::Unbind, host.1, &outcome);
-    Ok(outcome?)
+    Ok(pass.give(Command::Unbind, host.1, |core, now| binding::unbind(core, now, host))?)
 }
 
 /// A host is installed only when somebody approved it.
@@ -480,7 +478,12 @@ fn write_status(
     let base = format!("{}/api/assisted-install/v2", pass.core.base_url());
     let logs = h.logs_collected_at.is_some_and(|at| at != vlab_api::Timestamp::UNSET);
     status["debugInfo"] = json!({
-        "state": h.status, "stateInfo": h.status_info, "eventsURL": format!("{base}/events?host_id={}", h.id),
+        "state": h.status, "stateInfo": h.status_info,
+        // Told with the first cluster, and not taken back.
+        "eventsURL": match &agent["status"]["debugInfo"]["eventsURL"] {
+            Value::Null if h.cluster_id.is_some() => json!(format!("{base}/events?host_id={}", h.id)),
+            told => told.clone(),
+        },
         "logsURL": (logs && h.cluster_id.is_some()).then(|| {
             format!("{base}/clusters/{}/logs?host_id={}", h.cluster_id.unwrap_or_default(), h.id)
         }),

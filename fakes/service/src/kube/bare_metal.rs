@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use vlab_api::Timestamp;
 
+use super::altered::Beside;
 use super::client::Kind;
 use super::object::{
     BACKUP_LABEL, BMH_LABEL, INFRA_ENV_LABEL, alike, annotation, is_deleted, label, name, namespace, text,
@@ -40,7 +41,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         return Err(merge(&bmh, "", &json!({ "metadata": { "labels": { BACKUP_LABEL: "true" } } })));
     }
     let agent = agent_of(pass, &bmh);
-    if let Some(agent) = &agent {
+    if let Some(agent) = agent.as_ref().filter(|_| !pass.is_wrong(Beside::NotDetached)) {
         detach(&bmh, agent)?;
     }
     // It came from another hub: metal3 is to take its status from the annotation.
@@ -90,12 +91,12 @@ fn attach(pass: &Pass<'_>, bmh: &Value, infra_env: &Value) -> Result<bool, Stop>
         return Ok(true);
     }
     let cool = created + COOLS_DOWN.div_f64(pass.config.pace.max(0.001));
-    if cool > pass.now {
+    if cool > pass.now && !pass.is_wrong(Beside::ImageUnderFeet) {
         let left = cool.since(pass.now);
         return Err(Stop::Later(left.mul_f64(pass.config.pace)));
     }
     // One that has booted from another one: nothing is done to it under its feet.
-    if !matches!(state, "ready" | "available") {
+    if !matches!(state, "ready" | "available") && !pass.is_wrong(Beside::ImageUnderFeet) {
         return Ok(false);
     }
     changed["spec"]["image"] = json!({ "url": url, "format": "live-iso" });

@@ -123,6 +123,24 @@ impl Kind {
         format!("/{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural())
     }
 
+    /// The kind of that resource.
+    pub(super) fn of_object(object: &Value) -> Option<Kind> {
+        Kind::of(object["kind"].as_str().unwrap_or_default())
+    }
+
+    /// The key of the one that a path is about; without a name where it is about all of a namespace.
+    pub(super) fn key_in(self, path: &str) -> Option<String> {
+        let root = if self.api_version().contains('/') { "apis" } else { "api" };
+        let mut words = path.strip_prefix(&format!("/{root}/{}/", self.api_version()))?.split('/');
+        let mut namespace = String::new();
+        if self.is_namespaced() {
+            words.next().filter(|word| *word == "namespaces")?;
+            namespace = format!("{}/", words.next()?);
+        }
+        words.next().filter(|word| *word == self.plural())?;
+        Some(format!("{namespace}{}", words.next().unwrap_or_default()))
+    }
+
     /// Where that one is, by its key (`namespace/name`, or the name).
     pub fn path_of(self, key: &str) -> String {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));

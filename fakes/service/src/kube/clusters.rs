@@ -13,6 +13,7 @@ use vlab_api::types::{
     IgnoredValidations, ImportClusterParams,
 };
 
+use super::altered::Beside;
 use super::client::Kind;
 use super::conditions::{self, Condition, OfCluster};
 use super::object::{
@@ -111,8 +112,7 @@ fn end(pass: &mut Pass<'_>, cd: &Value, aci: &Value) -> Result<(), Stop> {
         let running = [PreparingForInstallation, Installing, InstallingPendingUserAction, Finalizing, Error];
         if running.contains(&status) {
             // What cannot be cancelled goes all the same.
-            let outcome = install::cancel(pass.core, pass.now, id);
-            pass.gave(Command::Cancel, id, &outcome);
+            let _ = pass.give(Command::Cancel, id, |core, now| install::cancel(core, now, id));
         }
         release_agents(pass, cd, id)?;
         clusters::delete(pass.core, pass.now, id).map_err(|_| Stop::Failed)?;
@@ -139,6 +139,9 @@ fn release_agents(pass: &mut Pass<'_>, cd: &Value, id: Uuid) -> Result<(), Stop>
         });
         waits = true;
         if goes {
+            if pass.is_wrong(Beside::AgentsStay) {
+                continue;
+            }
             if !is_deleted(&agent) {
                 return Err(delete(&agent));
             }
@@ -331,7 +334,8 @@ fn user_manifests(pass: &mut Pass<'_>, aci: &Value, id: Uuid) -> Result<(), Halt
         }
         Err(stop) => return Err(stop.into()),
     };
-    for gone in there.iter().filter(|file| !wanted.contains_key(*file)) {
+    let stay = pass.is_wrong(Beside::ManifestsStay);
+    for gone in there.iter().filter(|file| !stay && !wanted.contains_key(*file)) {
         manifests::delete(pass.core, pass.now, id, (folder, gone))?;
     }
     for (file, content) in wanted {
@@ -379,7 +383,8 @@ fn waits(pass: &Pass<'_>, aci: &Value, id: Uuid) -> Option<(&'static str, String
     let (masters, workers, arbiters) = spec::expected(aci);
     let of = |role: HostRole| known.iter().filter(|h| h.view.effective_role() == role).count() as i64;
     let here = (of(HostRole::Master), of(HostRole::Worker), of(HostRole::Arbiter));
-    if here != (masters, workers, arbiters) || known.len() != hosts.len() {
+    let all_here = here == (masters, workers, arbiters) && known.len() == hosts.len();
+    if !all_here && !pass.is_wrong(Beside::CountsNotAsked) {
         let text = format!(
             "The cluster currently requires exactly {masters} master agents, {workers} worker agents and {arbiters} arbiter agents but currently registered {} master agents, {} worker agents and {} arbiter agents",
             here.0, here.1, here.2
@@ -396,7 +401,7 @@ fn waits(pass: &Pass<'_>, aci: &Value, id: Uuid) -> Option<(&'static str, String
         return Some(("UnsyncedAgents", format!("The cluster has {unsynced} agents whose spec is not synced")));
     }
     let unapproved = known.iter().filter(|h| !h.private.approved).count();
-    (unapproved > 0)
+    (unapproved > 0 && !pass.is_wrong(Beside::ApprovalNotAsked))
         .then(|| ("UnapprovedAgents", format!("The installation is pending on the approval of {unapproved} agents")))
 }
 
@@ -409,20 +414,20 @@ pub(super) fn condition_is(object: &Value, kind: &str, is: &str) -> bool {
 fn begin(pass: &mut Pass<'_>, cd: &Value, aci: &Value, id: Uuid) {
     let Some(row) = pass.core.state.cluster(id).cloned() else { return };
     match row.cluster().status {
-        ClusterStatus::Ready if !is_held(cd, aci) && waits(pass, aci, id).is_none() => {
+        ClusterStatus::Ready
+            if (!is_held(cd, aci) || pass.is_wrong(Beside::HoldNotSeen)) && waits(pass, aci, id).is_none() =>
+        {
             // What is refused now is tried again with the next change; the row says why.
-            let outcome = install::install(pass.core, pass.now, id);
-            pass.gave(Command::Install, id, &outcome);
+            let _ = pass.give(Command::Install, id, |core, now| install::install(core, now, id));
         }
         ClusterStatus::Installed if cd["spec"]["installed"] == true => {
-            let outcome = install::allow_add_hosts(pass.core, pass.now, id);
-            pass.gave(Command::AllowAddHosts, id, &outcome);
+            let _ = pass.give(Command::AllowAddHosts, id, |core, now| install::allow_add_hosts(core, now, id));
         }
         ClusterStatus::AddingHosts => {
             for host in pass.core.state.hosts_of_cluster(id) {
                 if host.host().status == HostStatus::Known && host.private.approved {
-                    let outcome = install::install_host(pass.core, pass.now, (host.infra_env_id(), host.host().id));
-                    pass.gave(Command::InstallHost, host.host().id, &outcome);
+                    let key = (host.infra_env_id(), host.host().id);
+                    let _ = pass.give(Command::InstallHost, key.1, |core, now| install::install_host(core, now, key));
                 }
             }
         }
@@ -462,7 +467,7 @@ fn credentials(pass: &mut Pass<'_>, cd: &Value, aci: &Value, id: Uuid) -> Result
     if done {
         metadata["adminPasswordSecretRef"] = json!({ "name": password_name });
     }
-    if aci["spec"]["clusterMetadata"] != metadata {
+    if aci["spec"]["clusterMetadata"] != metadata && !pass.is_wrong(Beside::NoMetadata) {
         let mut changed = aci.clone();
         changed["spec"]["clusterMetadata"] = metadata;
         return Err(put(changed).into());
@@ -490,15 +495,20 @@ fn workers(pass: &Pass<'_>, key: &str, id: Uuid) -> Result<(), Halt> {
 
 fn secret(pass: &Pass<'_>, cd: &Value, secret: &str, kind: &str, data: &Value) -> Result<(), Halt> {
     let Some(old) = pass.get(Kind::Secret, &format!("{}/{secret}", namespace(cd))) else {
+        let wrong = if kind == "kubeconfig" { Beside::NoKubeconfig } else { Beside::NoPassword };
+        if pass.is_wrong(wrong) {
+            return Ok(());
+        }
         let labels = json!({ CLUSTER_OF_SECRET: name(cd), "hive.openshift.io/secret-type": kind });
+        let owners = if pass.is_wrong(Beside::NoOwner) { json!([]) } else { json!([owner(cd, true)]) };
         let object = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
             "metadata": { "name": secret, "namespace": namespace(cd), "labels": labels,
-                          "ownerReferences": [owner(cd, true)] },
+                          "ownerReferences": owners },
         });
         return Err(post(Kind::Secret, namespace(cd), object).into());
     };
-    if old["data"] != *data {
+    if old["data"] != *data && !pass.is_wrong(Beside::KubeconfigStays) {
         let mut changed = (*old).clone();
         changed["data"] = data.clone();
         return Err(put(changed).into());
@@ -555,6 +565,7 @@ fn row_status(pass: &Pass<'_>, row: &ClusterRow, status: &mut Value) {
     status["apiVIPs"] = if api.is_empty() { Value::Null } else { json!(api) };
     status["ingressVIPs"] = if ingress.is_empty() { Value::Null } else { json!(ingress) };
     let networks: Vec<Value> = row.view.machine_network_texts().map(|cidr| json!({ "cidr": cidr })).collect();
+    status["connectivityMajorityGroups"] = json!(c.connectivity_majority_groups.as_deref().filter(|g| !g.is_empty()));
     status["machineNetwork"] = if networks.is_empty() { Value::Null } else { json!(networks) };
     status["userManagedNetworking"] = json!(c.user_managed_networking);
     status["platformType"] = json!(spec::platform_word(row.view.platform()));

@@ -28,7 +28,8 @@ impl Condition {
     }
 }
 
-/// The list of conditions in which these are: what does not change keeps its times.
+/// The list of conditions in which these are: what does not change keeps its times. Those that say when they were looked at last
+/// (`probed`) have the time of their last change, whatever changed; the others that of their last turn.
 pub(super) fn merged(old: &Value, wanted: &[Condition], now: Timestamp, probed: bool) -> Value {
     let mut list: Vec<Value> = old.as_array().cloned().unwrap_or_default();
     for condition in wanted {
@@ -41,7 +42,7 @@ pub(super) fn merged(old: &Value, wanted: &[Condition], now: Timestamp, probed: 
             continue;
         }
         let turned = match place.map(|at| &list[at]) {
-            Some(old) if old["status"] == condition.is => old["lastTransitionTime"].clone(),
+            Some(old) if old["status"] == condition.is && !probed => old["lastTransitionTime"].clone(),
             _ => time(now),
         };
         let mut new = json!({

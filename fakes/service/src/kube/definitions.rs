@@ -32,6 +32,23 @@ pub fn definitions() -> Vec<Value> {
     all
 }
 
+/// Members of a kind below `spec` or `status`, in the order of the table; a list is one member, whatever is in it.
+pub(super) fn members(of: &str, below: &str) -> Vec<&'static str> {
+    let mut own = false;
+    let mut all: Vec<&'static str> = Vec::new();
+    for line in TABLE.lines().map(str::trim) {
+        if let Some(head) = line.strip_prefix("kind ") {
+            own = head.split_whitespace().next() == Some(of);
+        } else if let Some(path) = line.split_whitespace().next().filter(|_| own) {
+            let path = path.split("[]").next().unwrap_or(path);
+            if path.split_once('.').is_some_and(|(root, _)| root == below) && !all.contains(&path) {
+                all.push(path);
+            }
+        }
+    }
+    all
+}
+
 fn kind(head: &str) -> Value {
     let words: Vec<&str> = head.split_whitespace().collect();
     let word = |at: usize| words.get(at).copied().unwrap_or_default();
@@ -166,6 +183,13 @@ mod tests {
             assert_eq!((version.as_str(), &spec["names"]["plural"]), (kind.api_version(), &json!(kind.plural())));
             assert_eq!(spec["scope"] == "Namespaced", kind.is_namespaced());
         }
+    }
+
+    #[test]
+    fn members_are_those_of_the_table() {
+        assert_eq!(members("NMStateConfig", "spec"), ["spec.config", "spec.interfaces"]);
+        assert_eq!(members("AgentClassification", "status"), ["status.matchedCount", "status.errorCount"]);
+        assert!(members("AgentClusterInstall", "spec").contains(&"spec.networking.clusterNetwork"));
     }
 
     #[test]

@@ -125,8 +125,9 @@ fn static_networks(pass: &Pass<'_>, object: &Value) -> Result<Vec<HostStaticNetw
     if selector.is_empty() {
         return Ok(Vec::new());
     }
-    let configs = pass.client.all(Kind::NMStateConfig).filter(|(_, config)| !is_deleted(config));
-    Ok(configs.filter(|(_, config)| selector.fits(config)).map(|(_, config)| spec::static_network(config)).collect())
+    let configs = pass.client.all(Kind::NMStateConfig).map(|(_, config)| pass.seen(Kind::NMStateConfig, config));
+    let theirs = configs.filter(|config| !is_deleted(config) && selector.fits(config));
+    Ok(theirs.map(|config| spec::static_network(&config)).collect())
 }
 
 fn row_status(pass: &Pass<'_>, object: &Value, id: Uuid, status: &mut Value) {

@@ -18,6 +18,7 @@
 //! * `definitions` are the kinds as definitions for an API server.
 
 mod agents;
+mod altered;
 mod bare_metal;
 mod classification;
 mod client;
@@ -46,6 +47,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::Response;
 
+pub use self::altered::{WrongController, wrong_controllers};
 pub use self::client::{Ask, Kind};
 pub use self::definitions::definitions;
 pub use self::kubeconfig::{kubeconfig, server_in};
@@ -54,6 +56,7 @@ pub use self::lease::Elector;
 pub use self::node_request::NodeRequest;
 pub use self::object::INFRA_ENV_LABEL;
 
+use self::altered::{Beside, Memory};
 use self::client::{Change, Client};
 use self::object::{BMH_LABEL, CLUSTER_OF_SECRET, label, reference, text};
 use self::pass::{Answers, Pass, Stop};
@@ -79,21 +82,36 @@ pub struct DoorConfig {
 
 /// Whose pass it is. The order is that in which passes that are due at one time are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
+pub enum Who {
+    /// InfraEnvs.
     InfraEnv,
+    /// ClusterDeployments with their AgentClusterInstalls.
     Cluster,
     /// Makes the Agent of a host.
     Host,
+    /// Agents.
     Agent,
+    /// BareMetalHosts.
     Bmh,
+    /// AgentClassifications.
     Classification,
+    /// The AgentServiceConfig.
     ServiceConfig,
+    /// Hive's part.
     Hive,
+    /// The part of metal3.
     Metal3,
     /// Lets an installed cluster have an API server.
     Spoke,
     /// A node that joins it.
     Kubelet,
+}
+
+impl Who {
+    /// Is it a pass of the service's own controllers? The others are played.
+    fn is_the_service_s(self) -> bool {
+        !matches!(self, Self::Hive | Self::Metal3 | Self::Spoke | Self::Kubelet)
+    }
 }
 
 /// A resource that is to be looked at: whose pass, and `namespace/name`.
@@ -153,6 +171,8 @@ pub(crate) struct Index {
     hosts: BTreeMap<String, HostKey>,
     /// When the cluster of an Agent was asked last about its node, and at which stage that was.
     looked: BTreeMap<String, Looked>,
+    /// What an alteration has to remember.
+    memory: Memory,
 }
 
 impl Index {
@@ -184,6 +204,19 @@ pub enum Command {
     Unbind,
     /// A host was deleted.
     DeleteHost,
+}
+
+impl Command {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Install,
+        Self::Cancel,
+        Self::AllowAddHosts,
+        Self::InstallHost,
+        Self::Bind,
+        Self::Unbind,
+        Self::DeleteHost,
+    ];
 }
 
 /// What the controllers have done, for people and for tests.
@@ -233,6 +266,10 @@ pub struct Door {
     commands: Vec<(Command, Uuid)>,
     stats: DoorStats,
     begun: bool,
+    /// What is wrong on purpose.
+    altered: Option<WrongController>,
+    /// The same in the pass that was made last; with others' controllers nothing is wrong.
+    wrong: Option<WrongController>,
 }
 
 impl Door {
@@ -250,6 +287,8 @@ impl Door {
             commands: Vec::new(),
             stats: DoorStats::default(),
             begun: false,
+            altered: None,
+            wrong: None,
         }
     }
 
@@ -280,6 +319,7 @@ impl Door {
     /// Does what is due.
     pub fn wake(&mut self, core: &mut Core, now: Timestamp) {
         if !std::mem::replace(&mut self.begun, true) {
+            self.altered = core.wrong_controller();
             let rows = core.state.snapshot();
             rows.clusters.into_iter().for_each(|row| self.cluster_row(now, &row));
             rows.infra_envs.into_iter().for_each(|row| self.infra_env_row(now, &row));
@@ -354,6 +394,9 @@ impl Door {
     }
 
     fn fail(&mut self, now: Timestamp, item: Item) {
+        if self.wrong == Some(WrongController::Beside(Beside::NotAgain)) {
+            return;
+        }
         let failures = self.queue.failures.entry(item.clone()).or_default();
         let wait = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(*failures)).min(LONGEST_WAIT);
         *failures += 1;
@@ -380,6 +423,10 @@ impl Door {
                 }
                 Err(Stop::Write(_) | Stop::Ask(..)) if turn.writes >= MOST_WRITES => self.fail(now, turn.item),
                 Err(Stop::Write(request)) => {
+                    let request = match &self.wrong {
+                        Some(wrong) => wrong.sent(request, &self.client, &self.index.memory),
+                        None => request,
+                    };
                     self.stats.writes += 1;
                     turn.writes += 1;
                     let tag = self.client.ask(request);
@@ -393,6 +440,9 @@ impl Door {
                 }
                 Err(Stop::Later(span)) => {
                     self.queue.failures.remove(&turn.item);
+                    if self.wrong == Some(WrongController::Beside(Beside::NotLater)) {
+                        continue;
+                    }
                     let at = now + self.paced(span).max(Duration::from_millis(1));
                     self.queue.add(turn.item, at);
                 }
@@ -409,7 +459,9 @@ impl Door {
         let item = &turn.item;
         let now = core.begin(now);
         let mut wanted = Vec::new();
+        self.wrong = core.wrong_controller().filter(|_| item.0.is_the_service_s());
         let mut pass = Pass {
+            wrong: self.wrong,
             core,
             client: &self.client,
             index: &mut self.index,
@@ -507,13 +559,17 @@ impl Door {
     fn objects_changed(&mut self, now: Timestamp, changes: &[Change]) {
         for change in changes {
             let Some(object) = change.new.as_ref().or(change.old.as_ref()) else { continue };
+            let wrong = self.altered;
+            let sleeps = |who| wrong == Some(WrongController::NotWoken(change.kind, who));
             for item in concerned(&self.client, &self.config, change.kind, &change.key, object) {
-                self.queue.add(item, now);
+                if !sleeps(item.0) {
+                    self.queue.add(item, now);
+                }
             }
             // Its cluster may have waited for nothing else. The real controllers mean to look then, and do not.
             if change.kind == Kind::Agent && is_synced(change.old.as_deref()) != is_synced(change.new.as_deref()) {
                 let cluster = reference(&object["spec"]["clusterDeploymentName"], "");
-                if !cluster.is_empty() {
+                if !cluster.is_empty() && !sleeps(Who::Cluster) {
                     self.queue.add((Who::Cluster, cluster), now);
                 }
             }

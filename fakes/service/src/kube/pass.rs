@@ -9,6 +9,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
 
+use super::altered::{Beside, WrongController, WrongFinalizer};
 use super::client::{Client, Kind};
 use super::object::{BACKUP_LABEL, WATCH_LABEL, alike, bare, filled, key_of, label, without};
 use super::{Command, DoorConfig, Index, Item};
@@ -93,6 +94,8 @@ pub(super) struct Answers {
 
 /// What a pass has to do with.
 pub(super) struct Pass<'a> {
+    /// What is wrong on purpose.
+    pub(super) wrong: Option<WrongController>,
     pub(super) core: &'a mut Core,
     pub(super) client: &'a Client,
     pub(super) index: &'a mut Index,
@@ -108,7 +111,17 @@ pub(super) struct Pass<'a> {
 
 impl Pass<'_> {
     pub(super) fn get(&self, kind: Kind, key: &str) -> Option<Arc<Value>> {
-        self.client.get(kind, key).cloned()
+        self.client.get(kind, key).map(|object| self.seen(kind, object))
+    }
+
+    /// A resource as it is seen.
+    pub(super) fn seen(&self, kind: Kind, object: &Arc<Value>) -> Arc<Value> {
+        self.wrong.map_or_else(|| object.clone(), |wrong| wrong.seen(kind, object, &self.index.memory))
+    }
+
+    /// Is that wrong on purpose?
+    pub(super) fn is_wrong(&self, beside: Beside) -> bool {
+        self.wrong == Some(WrongController::Beside(beside))
     }
 
     /// What the API server of a cluster answers; `Err` of the inner result: nothing, and why. Each question is asked once while the
@@ -118,11 +131,19 @@ impl Pass<'_> {
         self.answers.all.get(&key).ok_or_else(|| Stop::Ask(server.to_owned(), request))
     }
 
-    /// A command was given; one that was carried out is told.
-    pub(super) fn gave(&mut self, command: Command, subject: Uuid, outcome: &Result<(), Refusal>) {
-        if outcome.is_ok() {
-            self.commands.push((command, subject));
+    /// Gives a command; one that was carried out is told.
+    pub(super) fn give(
+        &mut self,
+        command: Command,
+        subject: Uuid,
+        how: impl FnOnce(&mut Core, Timestamp) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        if self.wrong == Some(WrongController::NotGiven(command)) {
+            return Ok(());
         }
+        how(self.core, self.now)?;
+        self.commands.push((command, subject));
+        Ok(())
     }
 
     pub(super) fn cluster(&self, key: &str) -> Option<Uuid> {
@@ -138,7 +159,10 @@ impl Pass<'_> {
     /// Holds the resource until its finalizer's work is done.
     pub(super) fn finalizer(&self, object: &Value, finalizer: &str) -> Result<(), Stop> {
         let all = &object["metadata"]["finalizers"];
-        if all.as_array().into_iter().flatten().any(|f| f == finalizer) {
+        let not_set = |kind| self.wrong == Some(WrongController::Finalizer(kind, WrongFinalizer::NotSet));
+        if all.as_array().into_iter().flatten().any(|f| f == finalizer)
+            || Kind::of_object(object).is_some_and(not_set)
+        {
             return Ok(());
         }
         let mut changed = object.clone();
@@ -152,7 +176,8 @@ impl Pass<'_> {
     pub(super) fn drop_finalizer(&self, object: &Value, finalizer: &str) -> Result<(), Stop> {
         let all = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         let left: Vec<Value> = all.iter().filter(|f| *f != finalizer).cloned().collect();
-        if left.len() == all.len() {
+        let stays = |kind| self.wrong == Some(WrongController::Finalizer(kind, WrongFinalizer::Stays));
+        if left.len() == all.len() || Kind::of_object(object).is_some_and(stays) {
             return Ok(());
         }
         let mut changed = object.clone();
@@ -182,6 +207,9 @@ impl Pass<'_> {
 
     /// Writes the status, if it is another one.
     pub(super) fn status(&self, object: &Value, mut status: Value) -> Result<(), Stop> {
+        if let (Some(wrong), Some(kind)) = (self.wrong, Kind::of_object(object)) {
+            status = wrong.status(kind, object, status, &self.index.memory);
+        }
         if alike(&object["status"], &status) {
             return Ok(());
         }

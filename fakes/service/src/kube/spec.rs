@@ -139,6 +139,7 @@ pub(super) fn cluster_change(old: &ClusterCreateParams, new: &ClusterCreateParam
     fn other<T: PartialEq + Clone>(old: &Option<T>, new: &Option<T>, gone: impl FnOnce() -> T) -> Option<T> {
         if old == new { None } else { Some(new.clone().unwrap_or_else(gone)) }
     }
+    let names_vips = new.api_vips.is_some() || new.ingress_vips.is_some();
     let differs = |old: &Option<String>, new: &Option<String>| other(old, new, String::new);
     Some(V2ClusterUpdateParams {
         name: (old.name != new.name).then(|| new.name.clone()),
@@ -159,8 +160,9 @@ pub(super) fn cluster_change(old: &ClusterCreateParams, new: &ClusterCreateParam
         } else {
             new.control_plane_count
         },
-        api_vips: other(&old.api_vips, &new.api_vips, Vec::new),
-        ingress_vips: other(&old.ingress_vips, &new.ingress_vips, Vec::new),
+        // Who names none leaves them to the service: it may have found some itself.
+        api_vips: if names_vips { other(&old.api_vips, &new.api_vips, Vec::new) } else { None },
+        ingress_vips: if names_vips { other(&old.ingress_vips, &new.ingress_vips, Vec::new) } else { None },
         cluster_networks: if old.cluster_networks == new.cluster_networks {
             None
         } else {
@@ -171,7 +173,11 @@ pub(super) fn cluster_change(old: &ClusterCreateParams, new: &ClusterCreateParam
         } else {
             new.service_networks.clone()
         },
-        machine_networks: other(&old.machine_networks, &new.machine_networks, Vec::new),
+        machine_networks: if old.machine_networks == new.machine_networks {
+            None
+        } else {
+            new.machine_networks.clone()
+        },
         disk_encryption: if old.disk_encryption == new.disk_encryption { None } else { new.disk_encryption.clone() },
         ignition_endpoint: other(&old.ignition_endpoint, &new.ignition_endpoint, IgnitionEndpoint::default),
         load_balancer: if old.load_balancer == new.load_balancer { None } else { new.load_balancer.clone() },
@@ -281,6 +287,11 @@ mod tests {
         let change = cluster_change(&of("10.0.0.1"), &of("10.0.0.2")).unwrap();
         assert_eq!(change.api_vips.unwrap()[0].ip.as_deref(), Some("10.0.0.2"));
         assert_eq!(change.name, None);
+        // VIPs that are not named any more stay, as networks do.
+        let none = json!({"spec": {"provisionRequirements": {"controlPlaneAgents": 3}, "mastersSchedulable": true}});
+        let none = cluster(&cd, &none, "p".into(), ("4.16".into(), "image".into()), None);
+        let change = cluster_change(&of("10.0.0.1"), &none).unwrap();
+        assert_eq!((change.api_vips, change.cluster_networks), (None, None));
         // What is taken back is emptied.
         let place = IgnitionEndpoint { url: Some("https://a".into()), ca_certificate: Some("b".into()) };
         let with = |endpoint| cluster(&cd, &aci("10.0.0.1"), "p".into(), ("4.16".into(), "image".into()), endpoint);

@@ -12,6 +12,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer as _;
 
+use super::altered::{Beside, Demand, WrongController};
 use super::client::Kind;
 use super::kubeconfig::server_in;
 use super::node_request::{BOOTSTRAPPER, BOOTSTRAPPERS, NODE_GROUP, NODE_PREFIX, REQUESTS};
@@ -186,7 +187,7 @@ fn join(
         pass.status(agent, noted)?;
     }
     let Some(node) = node else { return Ok(followed) };
-    if is_ready(&node) {
+    if is_ready(&node) && !pass.is_wrong(Beside::NodeLabelsMissing) {
         let labels = spec::text_map(&agent["spec"]["nodeLabels"]);
         let is = spec::text_map(&node["metadata"]["labels"]);
         if labels.iter().any(|(name, value)| is.get(name) != Some(value)) {
@@ -242,7 +243,7 @@ fn approve(pass: &Pass<'_>, agent: &Value, server: &str, node: Option<&Value>) -
             let is_approved = is_approved(request);
             let is_noted = approved.iter().any(|one| one["name"] == name);
             // The list may be older than what was approved since.
-            if is_noted || !is_good(request, &node_name(agent), node) {
+            if is_noted || !is_good(request, &node_name(agent), node, pass.wrong) {
                 continue;
             }
             let mut at = time(pass.answers.since.unwrap_or(pass.now));
@@ -315,9 +316,10 @@ fn address(bytes: &[u8]) -> Option<String> {
 }
 
 /// Does the node of that name ask for what it may have: without a node as a client, with it as a server?
-fn is_good(request: &Value, name: &str, node: Option<&Value>) -> bool {
+fn is_good(request: &Value, name: &str, node: Option<&Value>, wrong: Option<WrongController>) -> bool {
     let Some(wanted) = wanted(request) else { return false };
-    if !wanted.common_name.eq_ignore_ascii_case(&format!("{NODE_PREFIX}{name}")) {
+    let all = |demand| wrong == Some(WrongController::NotDemanded(demand));
+    if !wanted.common_name.eq_ignore_ascii_case(&format!("{NODE_PREFIX}{name}")) && !all(Demand::Name) {
         return false;
     }
     let sorted = |mut list: Vec<String>| {
@@ -333,23 +335,23 @@ fn is_good(request: &Value, name: &str, node: Option<&Value>) -> bool {
     let (user, groups) = (text(&request["spec"]["username"]), texts(&request["spec"]["groups"]));
     let Some(node) = node else {
         let theirs = sorted(BOOTSTRAPPERS.map(str::to_owned).to_vec());
-        return wanted.organizations == [NODE_GROUP]
-            && wanted.names.is_empty()
-            && wanted.addresses.is_empty()
-            && !wanted.mail
-            && exactly("client auth")
-            && user == BOOTSTRAPPER
-            && sorted(groups) == theirs;
+        let nameless = wanted.names.is_empty() && wanted.addresses.is_empty() && !wanted.mail;
+        return (wanted.organizations == [NODE_GROUP] || all(Demand::Organization))
+            && (nameless || all(Demand::Names))
+            && (exactly("client auth") || all(Demand::Usages))
+            && (user == BOOTSTRAPPER || all(Demand::User))
+            && (sorted(groups) == theirs || all(Demand::Groups));
     };
     let of = node["status"]["addresses"].as_array().into_iter().flatten();
     let addresses: Vec<&str> = of.map(|one| text(&one["address"])).chain([text(&node["metadata"]["name"])]).collect();
-    user.strip_prefix(NODE_PREFIX).is_some_and(|node| !node.is_empty())
-        && groups.len() >= 2
-        && groups.iter().any(|group| group == "system:authenticated")
-        && exactly("server auth")
-        && wanted.organizations.iter().any(|of| of == NODE_GROUP)
-        && wanted.common_name == user
-        && wanted.names.iter().chain(&wanted.addresses).all(|one| addresses.contains(&one.as_str()))
+    let is_node = user.strip_prefix(NODE_PREFIX).is_some_and(|node| !node.is_empty()) && wanted.common_name == user;
+    let is_in = groups.len() >= 2 && groups.iter().any(|group| group == "system:authenticated");
+    let mut names = wanted.names.iter().chain(&wanted.addresses);
+    (is_node || all(Demand::User))
+        && (is_in || all(Demand::Groups))
+        && (exactly("server auth") || all(Demand::Usages))
+        && (wanted.organizations.iter().any(|of| of == NODE_GROUP) || all(Demand::Organization))
+        && (names.all(|one| addresses.contains(&one.as_str())) || all(Demand::Names))
 }
 
 /// Pauses the cluster's pool of workers while hosts are installed that get labels and a pool, and lets it go on after that.
@@ -372,7 +374,7 @@ pub(super) fn pause_workers(pass: &Pass<'_>, cluster: &str, agents: &[Arc<Value>
     let Some(pool) = look(pass, &server, WORKERS.to_owned())? else {
         return Err(Trouble::Says("the cluster has no MachineConfigPool worker".to_owned()));
     };
-    if (pool["spec"]["paused"] == true) == paused {
+    if (pool["spec"]["paused"] == true) == paused || pass.is_wrong(Beside::PoolRuns) {
         return Ok(());
     }
     merge(pass, &server, WORKERS.to_owned(), &json!({ "spec": { "paused": paused } }))
@@ -432,6 +434,9 @@ fn split(name: &str) -> Option<(&str, &str)> {
 
 /// Removes a node from its cluster: by its Machine where it has one, and that by its BareMetalHost where a set of Machines follows those.
 fn remove_node(pass: &Pass<'_>, server: &str, name: &str) -> Result<(), Trouble> {
+    if pass.is_wrong(Beside::NodeStays) {
+        return Ok(());
+    }
     let path = format!("{NODES}/{name}");
     let Some(node) = look(pass, server, path.clone())? else { return Ok(()) };
     let Some((of, machine)) = split(annotation(&node, "machine.openshift.io/machine")) else {

@@ -101,6 +101,15 @@ impl Record {
 
 /// Families that the conformance suite is asked about before any scenario: it says in a second what the catalogue says in minutes.
 const SUITE_FIRST: &[&str] = &[
+    "kube-condition",
+    "kube-status",
+    "kube-spec",
+    "kube-finalizer",
+    "kube-command",
+    "kube-wake",
+    "kube-mark",
+    "kube-request",
+    "kube-controllers",
     "host-validation",
     "cluster-validation",
     "requirement",
@@ -153,7 +162,10 @@ impl Suite {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
         let kinds = kinds(&name);
         let words: Vec<&str> = name.split('/').skip(1).filter(|word| word.len() > 4).collect();
-        let mut order: Vec<usize> = (0..self.checks.len()).collect();
+        // Without Kubernetes there are no controllers.
+        let controllers = matches!(alteration, vlab_service::alteration::Alteration::Controllers(_));
+        let mut order: Vec<usize> =
+            (0..self.checks.len()).filter(|at| !controllers || self.checks[*at].over_kube).collect();
         {
             let hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
             let hit = |at: usize| kinds.clone().map(|kind| hits.get(&(kind, at)).copied().unwrap_or_default());

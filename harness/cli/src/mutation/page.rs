@@ -127,7 +127,8 @@ const HEAD: &str = "# Mutations: the judge is judged
 
 What is a green verdict worth? As much as the red that it would have been. So the simulated service and its hosts are made wrong in
 one thing at a time: a rule of a state machine is missing, leads elsewhere or does not hold in one of its states, a validation always
-holds, a timer is four times as fast, a step lacks an argument, an event comes twice, a member of a row is never written. Each such
+holds, a timer is four times as fast, a step lacks an argument, an event comes twice, a member of a row is never written, a condition keeps its first
+reason, a change of a resource wakes nobody. Each such
 *alteration* is tried on the scenarios of the catalogue in virtual time, the most telling ones first, until a check fails that passes
 without it. The alterations are made from the tables by which service and hosts act, so a new row brings its own; no scenario can
 ask for one.
@@ -141,7 +142,7 @@ tries some of them, `cargo xtask mutation` all (it takes hours on two cores; it 
 `--page docs/mutations.md` writes this page. In the tables, *after* is the number of scenarios that were run: up to the one that
 noticed, or all that were tried where none did; scenarios in which the altered row is never used are not run. The last column is the first check of the
 [conformance suite](conformance.md) that fails on the altered service, in memory. The suite is asked where no scenario notices; about
-validations, requirements, amounts, steps, events, members and answers it is asked first, and then no scenario is run (*after* 0). Who
+validations, requirements, amounts, steps, events, members, answers and the controllers it is asked first, and then no scenario is run (*after* 0). Who
 noticed an alteration before is asked first again.
 ";
 

@@ -105,6 +105,8 @@ fn made(how: &Made<'_>, things: &[(i64, Thing)]) -> Vec<Observation> {
                     finalizers: Vec::new(),
                     spec: Vec::new(),
                     secrets: Vec::new(),
+                    odd: Vec::new(),
+                    shows: [].into(),
                 };
                 (Source::Harness, what)
             }

@@ -17,6 +17,7 @@ mod limits;
 mod outcome;
 mod percentage;
 mod reader;
+mod repeats;
 mod replicas;
 mod resources;
 mod rest;

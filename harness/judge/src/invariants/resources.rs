@@ -9,10 +9,11 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostStatus};
 use vlab_history::{Timeline, watched_until};
-use vlab_model::history::{ConditionStatus, FaultPhase, Interleaved, ResourceState, Source, What};
+use vlab_model::history::{ConditionStatus, FaultPhase, Interleaved, Oddity, ResourceState, Source, What};
 use vlab_model::lease;
 
 use super::found::Found;
+use super::repeats::repeats_agree;
 use super::rest::news;
 use super::{Invariant, InvariantResult};
 
@@ -26,7 +27,7 @@ pub(super) const VERSIONS: Invariant = Invariant {
 pub(super) const CONDITIONS: Invariant = Invariant {
     id: "conditions-agree",
     number: "I30",
-    title: "the conditions of a resource say what the service's row says, as soon as that is settled",
+    title: "the status of a resource says what the service's row says, as soon as that is settled, and its conditions have words for people",
     needs: "the database's changes, and resources of hosts or clusters on a hub",
 };
 
@@ -126,14 +127,14 @@ fn is_lasting(inject: &str) -> bool {
 }
 
 /// Times in which something was wrong that controllers cannot be blamed for.
-struct Disturbed {
+pub(super) struct Disturbed {
     times: Vec<(Timestamp, Option<Timestamp>)>,
     /// What disturbs may have cost the service the lease of its controllers, which it must then get again.
     regained: Duration,
 }
 
 impl Disturbed {
-    fn new(timeline: &Timeline<'_>) -> Self {
+    pub(super) fn new(timeline: &Timeline<'_>) -> Self {
         let mut times: Vec<(Timestamp, Option<Timestamp>)> = Vec::new();
         let mut open: HashMap<&str, usize> = HashMap::new();
         let mut kinds: HashMap<&str, &str> = HashMap::new();
@@ -168,7 +169,7 @@ impl Disturbed {
     }
 
     /// Was something wrong between these, or shortly before?
-    fn within(&self, from: Timestamp, to: Timestamp, shortly: Duration) -> bool {
+    pub(super) fn within(&self, from: Timestamp, to: Timestamp, shortly: Duration) -> bool {
         let after = shortly + self.regained;
         self.times.iter().any(|(begin, end)| *begin <= to && end.is_none_or(|end| end + after >= from))
     }
@@ -273,6 +274,16 @@ pub(super) fn conditions_agree(timeline: &Timeline<'_>) -> InvariantResult {
                     format!("{whose}: {condition} is {told} while the row says {status}")
                 });
             }
+        }
+    }
+    repeats_agree(timeline, &disturbed, settled, &mut found);
+    for o in timeline.observations {
+        let What::Resource { kind, namespace, name, odd, .. } = &o.what else { continue };
+        for silent in odd.iter().filter(|odd| odd.is == Oddity::Silent) {
+            found.check(o.seq, false, || {
+                let whose = called((kind, namespace, name), timeline);
+                format!("{whose}: {} has no message", silent.condition)
+            });
         }
     }
     found.result((&CONDITIONS).into(), || "no status stayed long enough to be told".to_owned())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vlab_model::history::{ConditionStatus, FaultPhase, ResourceCondition, ResourceState};
+use vlab_model::history::{ConditionStatus, FaultPhase, OddCondition, Oddity, ResourceCondition, ResourceState};
 
 use super::*;
 
@@ -35,6 +35,8 @@ impl Story {
                 finalizers,
                 spec: Vec::new(),
                 secrets: Vec::new(),
+                odd: Vec::new(),
+                shows: BTreeMap::new(),
             },
         );
     }
@@ -179,6 +181,51 @@ fn says_more(s: &mut Story, members: &[&str], shown: &[&str]) {
     };
     *spec = members.iter().map(|m| (*m).to_owned()).collect();
     *secrets = shown.iter().map(|m| (*m).to_owned()).collect();
+}
+
+/// The last change of a resource, for what it says beside its conditions.
+fn last(s: &mut Story) -> (&mut Vec<OddCondition>, &mut BTreeMap<String, serde_json::Value>) {
+    match s.lines.last_mut().map(|line| &mut line.what) {
+        Some(What::Resource { odd, shows, .. }) => (odd, shows),
+        _ => panic!("it is no resource"),
+    }
+}
+
+#[rstest]
+#[case::right("error", "debugInfo.state", serde_json::json!("error"), "held")]
+#[case::another("error", "debugInfo.state", serde_json::json!("ready"), "AgentClusterInstall c/c: status.debugInfo.state is \"ready\" while the row says \"error\"")]
+#[case::nothing_of_it("error", "progress.totalPercentage", serde_json::json!(5), "AgentClusterInstall c/c: status.debugInfo.state is null")]
+fn a_status_repeats_what_the_row_says(
+    #[case] row: &str,
+    #[case] path: &str,
+    #[case] shown: serde_json::Value,
+    #[case] expected: &str,
+) {
+    let (mut s, mut n) = made();
+    s.cluster(row.parse().unwrap());
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Failed=True", "Stopped=True"]);
+    last(&mut s).1.insert(path.to_owned(), shown);
+    s.wait(60);
+    assert!(says(&s, "conditions-agree").contains(expected), "{}", says(&s, "conditions-agree"));
+}
+
+#[rstest]
+#[case::stayed(Oddity::Stayed, 100, "times-follow", "AgentClusterInstall c/c: Failed turned, and its time stayed")]
+#[case::within_a_second(Oddity::Stayed, 0, "times-follow", "held")]
+#[case::moved(Oddity::Moved, 0, "times-follow", "AgentClusterInstall c/c: Failed has another time, and did not turn")]
+#[case::silent(Oddity::Silent, 0, "conditions-agree", "AgentClusterInstall c/c: Failed has no message")]
+fn a_condition_has_its_time_and_its_words(
+    #[case] is: Oddity,
+    #[case] ago: i64,
+    #[case] invariant: &str,
+    #[case] expected: &str,
+) {
+    let (mut s, mut n) = made();
+    s.wait(200);
+    let since = Some(Timestamp::from_secs(s.now() - ago));
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Failed=False"]);
+    last(&mut s).0.push(OddCondition { condition: "Failed".to_owned(), is, since });
+    assert!(says(&s, invariant).contains(expected), "{}", says(&s, invariant));
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! What the status of a resource repeats of a row of the service: statuses, stages, percentages.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+use vlab_api::Timestamp;
+use vlab_history::{Timeline, watched_until};
+use vlab_model::history::{ResourceState, Source, What};
+
+use super::found::Found;
+use super::resources::{Disturbed, Key, called};
+
+/// Since when a row has a value: by the sooner and the later of the two clocks; nothing where the row is gone.
+struct Since {
+    at: Timestamp,
+    seen: Timestamp,
+    value: Option<Value>,
+}
+
+/// What rows have: by subject and by where a resource repeats it.
+type Rows = HashMap<Uuid, BTreeMap<&'static str, Vec<Since>>>;
+
+/// The state of what a resource shows, change by change.
+type Shown<'h> = Vec<(Timestamp, u64, ResourceState, &'h BTreeMap<String, Value>)>;
+
+fn rows<'h>(timeline: &'h Timeline<'h>) -> (Rows, HashMap<Uuid, &'h str>) {
+    let mut rows = Rows::new();
+    let mut names = HashMap::new();
+    for o in timeline.observations {
+        if let What::ClusterNamed { cluster, name, .. } = &o.what {
+            names.insert(*cluster, name.as_str());
+        }
+        if o.source != Source::Database {
+            continue;
+        }
+        let (subject, has): (Uuid, Vec<(&'static str, Option<Value>)>) = match &o.what {
+            What::HostStatus { host, to, info, .. } => {
+                (*host, vec![("debugInfo.state", Some(json!(to))), ("debugInfo.stateInfo", Some(json!(info)))])
+            }
+            What::ClusterStatus { cluster, to, info, .. } => {
+                (*cluster, vec![("debugInfo.state", Some(json!(to))), ("debugInfo.stateInfo", Some(json!(info)))])
+            }
+            What::StatusInfo { subject, info, .. } => (*subject, vec![("debugInfo.stateInfo", Some(json!(info)))]),
+            What::HostStage { host, to, percentage, .. } => (
+                *host,
+                vec![
+                    ("progress.currentStage", Some(json!(to))),
+                    ("progress.installationPercentage", Some(json!(percentage))),
+                ],
+            ),
+            What::HostRole { host, bootstrap, .. } => (*host, vec![("bootstrap", Some(json!(bootstrap)))]),
+            What::ClusterProgress { cluster, total, .. } => {
+                (*cluster, vec![("progress.totalPercentage", Some(json!(total)))])
+            }
+            What::HostDeleted { host } => {
+                let known = rows.get(host).into_iter().flat_map(|row| row.keys());
+                (*host, known.map(|path| (*path, None)).collect())
+            }
+            _ => continue,
+        };
+        for (path, value) in has {
+            let at = o.at().min(o.harness_time);
+            rows.entry(subject).or_default().entry(path).or_default().push(Since { at, seen: o.harness_time, value });
+        }
+    }
+    (rows, names)
+}
+
+/// Is it as good as nothing? Such a member is left out.
+fn is_nothing(value: &Value) -> bool {
+    matches!(value, Value::Null | Value::Bool(false)) || value.as_i64() == Some(0) || value.as_str() == Some("")
+}
+
+/// What of that is shown just before that time, and by which change; `None` where the resource is not there then, or is to go.
+fn shown_before<'h>(shown: &Shown<'h>, path: &str, until: Timestamp) -> Option<(u64, &'h Value)> {
+    let before = shown.iter().rev().skip_while(|(at, ..)| *at >= until);
+    let (_, seq, is, _) = before.clone().next()?;
+    if matches!(is, ResourceState::Gone | ResourceState::Deleting) {
+        return None;
+    }
+    let mut since_made = before.take_while(|(_, _, is, _)| *is != ResourceState::Gone);
+    Some((*seq, since_made.find_map(|(.., shows)| shows.get(path)).unwrap_or(&Value::Null)))
+}
+
+/// Does each resource repeat what its row says, once that has stayed so for a while?
+pub(super) fn repeats_agree(timeline: &Timeline<'_>, disturbed: &Disturbed, settled: Duration, found: &mut Found) {
+    let mut resources: BTreeMap<Key<'_>, Shown<'_>> = BTreeMap::new();
+    for o in timeline.observations {
+        if let What::Resource { kind, namespace, name, is, shows, .. } = &o.what {
+            resources.entry((kind, namespace, name)).or_default().push((o.harness_time, o.seq, *is, shows));
+        }
+    }
+    let (rows, names) = rows(timeline);
+    let end = watched_until(timeline.observations);
+    for ((kind, namespace, name), shown) in resources {
+        // Histories of before have none of it.
+        if shown.iter().all(|(.., shows)| shows.is_empty()) {
+            continue;
+        }
+        let row = match kind {
+            "Agent" => name.parse().ok(),
+            "AgentClusterInstall" => names.iter().find(|(_, named)| **named == name).map(|(id, _)| *id),
+            _ => None,
+        };
+        for (path, values) in row.and_then(|id| rows.get(&id)).into_iter().flatten() {
+            for (n, since) in values.iter().enumerate() {
+                let until = values.get(n + 1).map_or(end, |next| next.at);
+                let Some(wanted) = &since.value else { continue };
+                if until.since(since.seen) < settled || disturbed.within(since.seen, until, settled) {
+                    continue;
+                }
+                let Some((seq, told)) = shown_before(&shown, path, until) else { continue };
+                found.check(seq, told == wanted || (is_nothing(told) && is_nothing(wanted)), || {
+                    let whose = called((kind, namespace, name), timeline);
+                    format!("{whose}: status.{path} is {told} while the row says {wanted}")
+                });
+            }
+        }
+    }
+}
