@@ -515,8 +515,7 @@ impl Hand {
                 told(percent);
             }
         };
-        let silent =
-            |looks| standstill::tell(&self.root, writer, &self.request.boot_device, last.get(), looks);
+        let silent = |looks| standstill::tell(&self.root, writer, &self.request.boot_device, last.get(), looks);
         if let Err(e) = standstill::read(stderr, standstill::LOOK, heard, silent) {
             say::note("installer", &format!("what coreos-installer says cannot be read: {e}"));
         }

@@ -101,16 +101,12 @@ fn odd(kind: Kind, before: &Conditions, conditions: &Value) -> Vec<OddCondition>
         if text("message").is_empty() && name != PREPARATION {
             is(Oddity::Silent);
         }
-        match before.get(&name) {
-            Some((then, words, at)) => {
-                let says_else = with_words && *words != (now.reason.clone(), text("message").to_owned());
-                match (then.status != now.status || says_else, at == since) {
-                    (true, true) => is(Oddity::Stayed),
-                    (false, false) => is(Oddity::Moved),
-                    _ => {}
-                }
-            }
-            None => {}
+        let Some((then, words, at)) = before.get(&name) else { continue };
+        let says_else = with_words && *words != (now.reason.clone(), text("message").to_owned());
+        match (then.status != now.status || says_else, at == since) {
+            (true, true) => is(Oddity::Stayed),
+            (false, false) => is(Oddity::Moved),
+            _ => {}
         }
     }
     odd

@@ -62,7 +62,6 @@ fn hear(heard: &Receiver<Vec<u8>>, look: Duration, text: &mut impl FnMut(&str), 
     }
 }
 
-
 /// Tells what is to be seen of a writer that has said nothing for so many looks.
 pub(super) fn tell(root: &Root, writer: u32, disk: &str, percent: u32, looks: u32) {
     let seen = seen(root, writer, disk);
@@ -161,6 +160,9 @@ mod tests {
             "writer: D (disk sleep); waits in: folio_wait_bit_common; calls: 1; rchar=10 wchar=20; requests of vda under way: 3; \
              memory available: 12 kB; memory pressure avg60=7.50"
         );
-        assert!(seen(&Root::at(folder.path()), 8, "/dev/vdb").starts_with("writer: gone; waits in: ?; calls: ?; requests of vdb"));
+        assert!(
+            seen(&Root::at(folder.path()), 8, "/dev/vdb")
+                .starts_with("writer: gone; waits in: ?; calls: ?; requests of vdb")
+        );
     }
 }

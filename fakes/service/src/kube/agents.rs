@@ -270,9 +270,7 @@ fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> 
         Some(_) => unbind(pass, agent, &row, host),
         // It is bound again when it is back in the pool.
         None if is_leaving(row.host().status) => Ok(()),
-        None => {
-            Ok(pass.give(Command::Bind, host.1, |core, now| binding::bind(core, now, host, cluster))?)
-        }
+        None => Ok(pass.give(Command::Bind, host.1, |core, now| binding::bind(core, now, host, cluster))?),
     }
 }
 

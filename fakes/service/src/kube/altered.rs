@@ -132,8 +132,14 @@ pub enum Beside {
     NotRestored,
 }
 
-const FINALIZERS: &[Kind] =
-    &[Kind::ClusterDeployment, Kind::AgentClusterInstall, Kind::InfraEnv, Kind::Agent, Kind::AgentClassification, Kind::BareMetalHost];
+const FINALIZERS: &[Kind] = &[
+    Kind::ClusterDeployment,
+    Kind::AgentClusterInstall,
+    Kind::InfraEnv,
+    Kind::Agent,
+    Kind::AgentClassification,
+    Kind::BareMetalHost,
+];
 
 /// Whose change wakes whom. Others' controllers, which are played, are not in it.
 const WAKES: &[(Kind, Who)] = &[
@@ -319,8 +325,7 @@ pub fn wrong_controllers() -> Vec<WrongController> {
 
 impl Demand {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Name, Self::Usages, Self::User, Self::Groups, Self::Organization, Self::Names];
+    pub const ALL: [Self; 6] = [Self::Name, Self::Usages, Self::User, Self::Groups, Self::Organization, Self::Names];
 }
 
 impl Beside {
@@ -440,7 +445,9 @@ impl WrongController {
         let patch = || serde_json::from_slice::<Value>(&request.body).ok();
         match self {
             Self::Spec(kind, path, _) if request.method == Method::Put => {
-                let Some(mut object) = whole.filter(|object| Kind::of_object(object) == Some(*kind)) else { return request };
+                let Some(mut object) = whole.filter(|object| Kind::of_object(object) == Some(*kind)) else {
+                    return request;
+                };
                 let Some(is) = client.get(*kind, &key_of(&object)) else { return request };
                 set(&mut object, path, value_at(is, path));
                 request.object(object)
@@ -550,7 +557,9 @@ impl WrongController {
             Self::NotGiven(command) => format!("{} is not given, and taken for given", word(command)),
             Self::NotWoken(kind, who) => format!("a change of {} does not wake the pass of {}", kind.name(), word(who)),
             Self::NotMarked(kind, name) => format!("{name} is not put on {}", kind.name()),
-            Self::NotDemanded(demand) => format!("requests for certificates are approved whatever their {}", word(demand)),
+            Self::NotDemanded(demand) => {
+                format!("requests for certificates are approved whatever their {}", word(demand))
+            }
             Self::Beside(beside) => word(beside).replace('-', " "),
         }
     }

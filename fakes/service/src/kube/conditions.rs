@@ -394,10 +394,13 @@ mod tests {
         let at = |s: i64| Timestamp::from_secs(1000 + s);
         let first = merged(&Value::Null, &[Condition::new("A", "True", "R", "m")], at(0), true);
         assert_eq!(merged(&first, &[Condition::new("A", "True", "R", "m")], at(5), true), first);
-        let other = merged(&first, &[Condition::new("A", "True", "R", "n")], at(5), true);
+        let other = merged(&first, &[Condition::new("A", "True", "R", "n")], at(5), false);
         assert_eq!(other[0]["lastTransitionTime"], first[0]["lastTransitionTime"]);
-        assert_ne!(other[0]["lastProbeTime"], first[0]["lastProbeTime"]);
-        let turned = merged(&other, &[Condition::new("A", "False", "R", "n")], at(9), true);
+        let turned = merged(&other, &[Condition::new("A", "False", "R", "n")], at(9), false);
         assert_ne!(turned[0]["lastTransitionTime"], first[0]["lastTransitionTime"]);
+        // Those of an AgentClusterInstall move with their words, too.
+        let other = merged(&first, &[Condition::new("A", "True", "R", "n")], at(5), true);
+        assert_ne!(other[0]["lastTransitionTime"], first[0]["lastTransitionTime"]);
+        assert_ne!(other[0]["lastProbeTime"], first[0]["lastProbeTime"]);
     }
 }

@@ -160,8 +160,7 @@ impl Pass<'_> {
     pub(super) fn finalizer(&self, object: &Value, finalizer: &str) -> Result<(), Stop> {
         let all = &object["metadata"]["finalizers"];
         let not_set = |kind| self.wrong == Some(WrongController::Finalizer(kind, WrongFinalizer::NotSet));
-        if all.as_array().into_iter().flatten().any(|f| f == finalizer)
-            || Kind::of_object(object).is_some_and(not_set)
+        if all.as_array().into_iter().flatten().any(|f| f == finalizer) || Kind::of_object(object).is_some_and(not_set)
         {
             return Ok(());
         }

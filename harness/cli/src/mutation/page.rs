@@ -149,7 +149,16 @@ noticed an alteration before is asked first again.
 /// The page.
 pub(super) fn page(all: &[Alteration], records: &BTreeMap<String, Record>) -> String {
     let score = Score::of(all, records);
-    let mut page = format!("{HEAD}\n## The score\n\n{}.\n", score.line());
+    let (controllers, rest): (Vec<Alteration>, Vec<Alteration>) =
+        all.iter().copied().partition(|alteration| alteration.family().starts_with("kube-"));
+    let (controllers, rest) = (Score::of(&controllers, records), Score::of(&rest, records));
+    let mut page = format!(
+        "{HEAD}\n## The score\n\nService and hosts: {}.\n\nControllers over Kubernetes: {} of {} alterations are noticed ({:.1} %).\n",
+        rest.line(),
+        controllers.noticed,
+        controllers.all,
+        Score::percent(controllers.noticed, controllers.all),
+    );
     if score.untried > 0 {
         let _ = writeln!(page, "\n{} alterations were not tried yet; the tables say which.", score.untried);
     }

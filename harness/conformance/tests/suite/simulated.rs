@@ -52,7 +52,7 @@ async fn what_needs_an_image_service_passes_with_one() {
 #[case::agents(&["agents", "binding", "deletion"])]
 #[case::changes(&["changes"])]
 #[case::mirrors(&["mirrors", "service-config"])]
-#[case::spoke(&["spoke"])]
+#[case::spoke(&["spoke", "status"])]
 #[tokio::test]
 async fn the_simulated_controllers_pass_all_checks(#[case] areas: &[&str]) {
     let services = Services::new(settings("1s")).await.unwrap();
@@ -86,6 +86,7 @@ fn each_area_over_kubernetes_is_performed() {
         "resources",
         "service-config",
         "spoke",
+        "status",
     ];
     assert_eq!(areas.into_iter().collect::<Vec<_>>(), performed);
 }

@@ -185,16 +185,17 @@ fn says_more(s: &mut Story, members: &[&str], shown: &[&str]) {
 
 /// The last change of a resource, for what it says beside its conditions.
 fn last(s: &mut Story) -> (&mut Vec<OddCondition>, &mut BTreeMap<String, serde_json::Value>) {
-    match s.lines.last_mut().map(|line| &mut line.what) {
-        Some(What::Resource { odd, shows, .. }) => (odd, shows),
-        _ => panic!("it is no resource"),
-    }
+    let found = s.lines.iter_mut().rev().find_map(|line| match &mut line.what {
+        What::Resource { odd, shows, .. } => Some((odd, shows)),
+        _ => None,
+    });
+    found.expect("a resource")
 }
 
 #[rstest]
 #[case::right("error", "debugInfo.state", serde_json::json!("error"), "held")]
 #[case::another("error", "debugInfo.state", serde_json::json!("ready"), "AgentClusterInstall c/c: status.debugInfo.state is \"ready\" while the row says \"error\"")]
-#[case::nothing_of_it("error", "progress.totalPercentage", serde_json::json!(5), "AgentClusterInstall c/c: status.debugInfo.state is null")]
+#[case::nothing_of_it("error", "progress.totalPercentage", serde_json::json!(5), "AgentClusterInstall c/c: status.debugInfo.state is \"insufficient\" while the row says \"error\"")]
 fn a_status_repeats_what_the_row_says(
     #[case] row: &str,
     #[case] path: &str,
@@ -202,6 +203,7 @@ fn a_status_repeats_what_the_row_says(
     #[case] expected: &str,
 ) {
     let (mut s, mut n) = made();
+    last(&mut s).1.insert("debugInfo.state".to_owned(), serde_json::json!("insufficient"));
     s.cluster(row.parse().unwrap());
     s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Failed=True", "Stopped=True"]);
     last(&mut s).1.insert(path.to_owned(), shown);
