@@ -215,10 +215,18 @@ async fn heavy_two_masters_join_the_bootstrap_leaves_and_comes_back() {
     lab.wait("master-0", "ready");
     let members = members(&etcd).await;
     assert_eq!(members.iter().filter(|m| m.started()).count(), 3, "{members:?}");
-    let nodes = client(&lab).get("/api/v1/nodes").await.unwrap();
-    let mut names: Vec<&str> = items(&nodes).iter().filter_map(|n| n["metadata"]["name"].as_str()).collect();
-    names.sort_unstable();
-    assert_eq!(names, ["master-0", "master-1", "master-2"]);
+    // A node says that it is ready, and registers then.
+    let until = Instant::now() + BUDGET;
+    loop {
+        let nodes = client(&lab).get("/api/v1/nodes").await.unwrap();
+        let mut names: Vec<&str> = items(&nodes).iter().filter_map(|n| n["metadata"]["name"].as_str()).collect();
+        names.sort_unstable();
+        if names == ["master-0", "master-1", "master-2"] {
+            break;
+        }
+        assert!(Instant::now() < until, "the nodes of the cluster are {names:?}");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
 
     // One master dies: the other two still decide.
     let mut died = lab.programs.remove(1);

@@ -462,7 +462,6 @@ impl WrongController {
                 }
                 match (request.method, &is) {
                     (Method::Patch, _) | (_, None) => {
-                        set(&mut body["metadata"][list], name, Value::Null);
                         if let Some(map) = body["metadata"][list].as_object_mut() {
                             map.remove(*name);
                         }
