@@ -45,6 +45,11 @@ impl Alteration {
         self.name().split('/').next().unwrap_or_default().to_owned()
     }
 
+    /// Is it about the controllers of the Kubernetes door? Where the service is asked over REST there are none.
+    pub fn is_of_controllers(&self) -> bool {
+        matches!(self, Alteration::Service(vlab_service::alteration::Alteration::Controllers(_)))
+    }
+
     /// The rule of a state machine that it changes.
     pub fn rule(&self) -> Option<RuleId> {
         use vlab_service::alteration::Alteration::{Clusters, Hosts};

@@ -17,7 +17,7 @@ use vlab_api::types::{ClusterStatus, HostStatus};
 pub use vlab_kube::Order;
 use vlab_kube::{Memory, News, Options, WatchId, Watches};
 use vlab_model::history::{
-    ActionKind, ConditionStatus, OddCondition, Oddity, ResourceCondition, ResourceState, UserVerb, What,
+    ActionKind, ConditionStatus, OddCondition, Oddity, ResourceCondition, ResourceState, UserVerb, What, is_nothing,
 };
 use vlab_model::lease;
 pub use vlab_service::kube::Kind;
@@ -146,18 +146,6 @@ struct Told {
     /// By its generation one sees whether it is another one.
     generation: Option<i64>,
     spec: Value,
-}
-
-/// Is that as good as nothing? Whoever writes an object back that it read into its own form leaves such members out.
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(value) => !value,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.values().all(is_nothing),
-    }
 }
 
 /// Do two values of a member say the same?

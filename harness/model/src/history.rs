@@ -567,6 +567,19 @@ pub struct ResourceCondition {
     pub reason: String,
 }
 
+/// Is that as good as nothing in a resource? Whoever writes an object back that it read into its own form leaves such members out.
+pub fn is_nothing(value: &serde_json::Value) -> bool {
+    use serde_json::Value;
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.values().all(is_nothing),
+    }
+}
+
 /// What a run is: enough to understand the history without the scenario's file, and to repeat it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {

@@ -372,30 +372,21 @@ impl Memory {
     }
 }
 
-/// The member at a path, with `[]` for the whole list.
-fn at<'v>(object: &'v mut Value, path: &str) -> Option<(&'v mut Value, String)> {
-    let path = path.split("[]").next().unwrap_or(path);
-    let (outer, name) = path.rsplit_once('.').unwrap_or(("", path));
-    let mut at = object;
-    for part in outer.split('.').filter(|part| !part.is_empty()) {
-        at = at.get_mut(part)?;
-    }
-    at.is_object().then(|| (at, name.to_owned()))
-}
-
+/// Puts a member where the path leads; null takes it away. Where the object around it is not there, nothing is.
 fn set(object: &mut Value, path: &str, value: Value) {
-    let Some((at, name)) = at(object, path) else { return };
-    if let Some(map) = at.as_object_mut() {
+    let (outer, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut parts = outer.split('.').filter(|part| !part.is_empty());
+    let Some(around) = parts.try_fold(object, |at, part| at.get_mut(part)) else { return };
+    if let Some(map) = around.as_object_mut() {
         if value.is_null() {
-            map.remove(&name);
+            map.remove(name);
         } else {
-            map.insert(name, value);
+            map.insert(name.to_owned(), value);
         }
     }
 }
 
 fn value_at(object: &Value, path: &str) -> Value {
-    let path = path.split("[]").next().unwrap_or(path);
     path.split('.').fold(object, |at, part| &at[part]).clone()
 }
 
@@ -460,20 +451,14 @@ impl WrongController {
                 if let Some(is) = &is {
                     memory.put(&of_object(is), json!({ "list": list, "value": value }));
                 }
-                match (request.method, &is) {
-                    (Method::Patch, _) | (_, None) => {
-                        if let Some(map) = body["metadata"][list].as_object_mut() {
-                            map.remove(*name);
-                        }
+                // A resource that is put is put with the mark that it has.
+                let old =
+                    is.filter(|_| request.method == Method::Put).and_then(|is| is["metadata"][list].get(name).cloned());
+                if let Some(marks) = body["metadata"][list].as_object_mut() {
+                    match old {
+                        Some(old) => _ = marks.insert((*name).to_owned(), old),
+                        None => _ = marks.remove(*name),
                     }
-                    (_, Some(is)) => match is["metadata"][list].get(name) {
-                        Some(old) => body["metadata"][list][*name] = old.clone(),
-                        None => {
-                            if let Some(map) = body["metadata"][list].as_object_mut() {
-                                map.remove(*name);
-                            }
-                        }
-                    },
                 }
                 if whole.is_some() {
                     return request.object(body);
@@ -594,7 +579,7 @@ mod tests {
         let first = wrong("spec.apiVIP", WrongMember::First);
         assert_eq!(seen(first, object("a"))["spec"]["apiVIP"], "a");
         assert_eq!(seen(first, object("b"))["spec"]["apiVIP"], "a", "changes are not seen");
-        let list = wrong("spec.apiVIPs[]", WrongMember::Missing);
+        let list = wrong("spec.apiVIPs", WrongMember::Missing);
         assert_eq!(seen(list, object("a")), object("a"), "what is not there is not missed");
     }
 

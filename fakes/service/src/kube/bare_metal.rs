@@ -33,7 +33,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         return pass.drop_finalizer(&bmh, FINALIZER);
     }
     if is_deleted(&bmh) {
-        return let_go(&bmh);
+        return let_go(pass, &bmh);
     }
     pass.finalizer(&bmh, FINALIZER)?;
     let Some(infra_env) = pass.get(Kind::InfraEnv, &format!("{}/{of}", namespace(&bmh))) else { return Ok(()) };
@@ -61,12 +61,14 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
 }
 
 /// It is deleted: metal3 is to look at it again, and the service holds it no more. Its Agent stays.
-fn let_go(bmh: &Value) -> Result<(), Stop> {
+fn let_go(pass: &Pass<'_>, bmh: &Value) -> Result<(), Stop> {
     let mut changed = bmh.clone();
     if let Some(annotations) = changed["metadata"]["annotations"].as_object_mut() {
         annotations.remove(PAUSED);
     }
-    if let Some(finalizers) = changed["metadata"]["finalizers"].as_array_mut() {
+    if let Some(finalizers) = changed["metadata"]["finalizers"].as_array_mut()
+        && !pass.keeps_finalizer(bmh)
+    {
         finalizers.retain(|finalizer| finalizer != FINALIZER);
     }
     if changed == *bmh { Ok(()) } else { Err(put(changed)) }

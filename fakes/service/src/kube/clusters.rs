@@ -137,11 +137,11 @@ fn release_agents(pass: &mut Pass<'_>, cd: &Value, id: Uuid) -> Result<(), Stop>
             let of = reference(&ie["spec"]["clusterRef"], ns);
             of == key || (of.is_empty() && preserved)
         });
+        if goes && pass.is_wrong(Beside::AgentsStay) {
+            continue;
+        }
         waits = true;
         if goes {
-            if pass.is_wrong(Beside::AgentsStay) {
-                continue;
-            }
             if !is_deleted(&agent) {
                 return Err(delete(&agent));
             }

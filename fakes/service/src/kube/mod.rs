@@ -266,10 +266,8 @@ pub struct Door {
     commands: Vec<(Command, Uuid)>,
     stats: DoorStats,
     begun: bool,
-    /// What is wrong on purpose.
+    /// What is wrong on purpose with the service's controllers.
     altered: Option<WrongController>,
-    /// The same in the pass that was made last; with others' controllers nothing is wrong.
-    wrong: Option<WrongController>,
 }
 
 impl Door {
@@ -288,7 +286,6 @@ impl Door {
             stats: DoorStats::default(),
             begun: false,
             altered: None,
-            wrong: None,
         }
     }
 
@@ -363,6 +360,11 @@ impl Door {
         self.wake(core, now);
     }
 
+    /// What is wrong on purpose with those passes; with others' controllers nothing is.
+    fn wrong(&self, who: Who) -> Option<WrongController> {
+        self.altered.filter(|_| who.is_the_service_s())
+    }
+
     fn paced(&self, span: Duration) -> Duration {
         span.div_f64(self.config.pace.max(0.001))
     }
@@ -394,7 +396,7 @@ impl Door {
     }
 
     fn fail(&mut self, now: Timestamp, item: Item) {
-        if self.wrong == Some(WrongController::Beside(Beside::NotAgain)) {
+        if self.wrong(item.0) == Some(WrongController::Beside(Beside::NotAgain)) {
             return;
         }
         let failures = self.queue.failures.entry(item.clone()).or_default();
@@ -423,7 +425,7 @@ impl Door {
                 }
                 Err(Stop::Write(_) | Stop::Ask(..)) if turn.writes >= MOST_WRITES => self.fail(now, turn.item),
                 Err(Stop::Write(request)) => {
-                    let request = match &self.wrong {
+                    let request = match self.wrong(turn.item.0) {
                         Some(wrong) => wrong.sent(request, &self.client, &self.index.memory),
                         None => request,
                     };
@@ -440,7 +442,7 @@ impl Door {
                 }
                 Err(Stop::Later(span)) => {
                     self.queue.failures.remove(&turn.item);
-                    if self.wrong == Some(WrongController::Beside(Beside::NotLater)) {
+                    if self.wrong(turn.item.0) == Some(WrongController::Beside(Beside::NotLater)) {
                         continue;
                     }
                     let at = now + self.paced(span).max(Duration::from_millis(1));
@@ -459,9 +461,8 @@ impl Door {
         let item = &turn.item;
         let now = core.begin(now);
         let mut wanted = Vec::new();
-        self.wrong = core.wrong_controller().filter(|_| item.0.is_the_service_s());
         let mut pass = Pass {
-            wrong: self.wrong,
+            wrong: self.wrong(item.0),
             core,
             client: &self.client,
             index: &mut self.index,

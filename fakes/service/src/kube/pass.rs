@@ -171,12 +171,17 @@ impl Pass<'_> {
         Err(put(changed))
     }
 
+    /// Does its finalizer stay on purpose?
+    pub(super) fn keeps_finalizer(&self, object: &Value) -> bool {
+        let stays = |kind| self.wrong == Some(WrongController::Finalizer(kind, WrongFinalizer::Stays));
+        Kind::of_object(object).is_some_and(stays)
+    }
+
     /// Its work is done.
     pub(super) fn drop_finalizer(&self, object: &Value, finalizer: &str) -> Result<(), Stop> {
         let all = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         let left: Vec<Value> = all.iter().filter(|f| *f != finalizer).cloned().collect();
-        let stays = |kind| self.wrong == Some(WrongController::Finalizer(kind, WrongFinalizer::Stays));
-        if left.len() == all.len() || Kind::of_object(object).is_some_and(stays) {
+        if left.len() == all.len() || self.keeps_finalizer(object) {
             return Ok(());
         }
         let mut changed = object.clone();

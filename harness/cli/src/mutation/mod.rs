@@ -99,17 +99,8 @@ impl Record {
     }
 }
 
-/// Families that the conformance suite is asked about before any scenario: it says in a second what the catalogue says in minutes.
+/// Families that the conformance suite is asked about before any scenario, as about the controllers: it says in a second what the catalogue says in minutes.
 const SUITE_FIRST: &[&str] = &[
-    "kube-condition",
-    "kube-status",
-    "kube-spec",
-    "kube-finalizer",
-    "kube-command",
-    "kube-wake",
-    "kube-mark",
-    "kube-request",
-    "kube-controllers",
     "host-validation",
     "cluster-validation",
     "requirement",
@@ -158,12 +149,11 @@ impl Suite {
     /// noticed what is most like it.
     fn attempt(&self, alteration: Alteration, before: Option<&str>) -> Option<String> {
         let name = alteration.name();
+        let controllers = alteration.is_of_controllers();
         let Alteration::Service(alteration) = alteration else { return None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
         let kinds = kinds(&name);
         let words: Vec<&str> = name.split('/').skip(1).filter(|word| word.len() > 4).collect();
-        // Without Kubernetes there are no controllers.
-        let controllers = matches!(alteration, vlab_service::alteration::Alteration::Controllers(_));
         let mut order: Vec<usize> =
             (0..self.checks.len()).filter(|at| !controllers || self.checks[*at].over_kube).collect();
         {
@@ -287,7 +277,8 @@ fn attempt(bench: &Bench, suite: Option<&Suite>, alteration: Alteration, how: &H
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let ask = |suite: &Suite| suite.attempt(alteration, before.and_then(|b| b.conformance.as_deref()));
         let by_catalogue = before.is_some_and(|b| b.check.is_some());
-        let suite_first = SUITE_FIRST.contains(&alteration.family().as_str()) && !by_catalogue;
+        let quick = alteration.is_of_controllers() || SUITE_FIRST.contains(&alteration.family().as_str());
+        let suite_first = quick && !by_catalogue;
         if let Some(id) = suite.filter(|_| suite_first).and_then(ask) {
             return (Tried { noticed: None, scenarios: 0 }, Some(id));
         }

@@ -127,10 +127,9 @@ const HEAD: &str = "# Mutations: the judge is judged
 
 What is a green verdict worth? As much as the red that it would have been. So the simulated service and its hosts are made wrong in
 one thing at a time: a rule of a state machine is missing, leads elsewhere or does not hold in one of its states, a validation always
-holds, a timer is four times as fast, a step lacks an argument, an event comes twice, a member of a row is never written, a condition keeps its first
-reason, a change of a resource wakes nobody. Each such
-*alteration* is tried on the scenarios of the catalogue in virtual time, the most telling ones first, until a check fails that passes
-without it. The alterations are made from the tables by which service and hosts act, so a new row brings its own; no scenario can
+holds, a timer is four times as fast, a step lacks an argument, an event comes twice, a member of a row is never written, a condition
+stays as it was first, a change of a resource wakes nobody. Each such *alteration* is tried on the scenarios of the catalogue in virtual
+time, the most telling ones first, until a check fails that passes without it. The alterations are made from the tables by which service and hosts act, so a new row brings its own; no scenario can
 ask for one.
 
 <!-- not run: each alteration runs a part of the catalogue, all of them take hours -->
@@ -150,7 +149,7 @@ noticed an alteration before is asked first again.
 pub(super) fn page(all: &[Alteration], records: &BTreeMap<String, Record>) -> String {
     let score = Score::of(all, records);
     let (controllers, rest): (Vec<Alteration>, Vec<Alteration>) =
-        all.iter().copied().partition(|alteration| alteration.family().starts_with("kube-"));
+        all.iter().copied().partition(Alteration::is_of_controllers);
     let (controllers, rest) = (Score::of(&controllers, records), Score::of(&rest, records));
     let mut page = format!(
         "{HEAD}\n## The score\n\nService and hosts: {}.\n\nControllers over Kubernetes: {} of {} alterations are noticed ({:.1} %).\n",

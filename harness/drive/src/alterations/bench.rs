@@ -76,8 +76,7 @@ impl Rehearsed {
             Alteration::Service(Service::HostValidation(id, status)) => !always(false, id.as_str(), *status),
             Alteration::Service(Service::ClusterValidation(id, status)) => !always(true, id.as_str(), *status),
             Alteration::Hosts(Hosts::Step(kind, _)) => shows(Shown::Step(STEPS[*kind].step_type.to_owned())),
-            // Without Kubernetes there are no controllers.
-            Alteration::Service(Service::Controllers(_)) => self.prepared.kube,
+            _ if alteration.is_of_controllers() => self.prepared.kube,
             Alteration::Service(Service::Hosts(Wrong::NotFrom(_, HostState::At(status))))
                 if !shows(Shown::Status(*status)) =>
             {

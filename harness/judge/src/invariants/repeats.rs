@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_history::{Timeline, watched_until};
-use vlab_model::history::{ResourceState, Source, What};
+use vlab_model::history::{ResourceState, Source, What, is_nothing};
 
 use super::found::Found;
-use super::resources::{Disturbed, Key, called};
+use super::resources::{Disturbed, Key, called, row_of};
 
 /// Since when a row has a value: by the sooner and the later of the two clocks; nothing where the row is gone.
 struct Since {
@@ -25,16 +25,9 @@ type Rows = HashMap<Uuid, BTreeMap<&'static str, Vec<Since>>>;
 /// The state of what a resource shows, change by change.
 type Shown<'h> = Vec<(Timestamp, u64, ResourceState, &'h BTreeMap<String, Value>)>;
 
-fn rows<'h>(timeline: &'h Timeline<'h>) -> (Rows, HashMap<Uuid, &'h str>) {
+fn rows(timeline: &Timeline<'_>) -> Rows {
     let mut rows = Rows::new();
-    let mut names = HashMap::new();
-    for o in timeline.observations {
-        if let What::ClusterNamed { cluster, name, .. } = &o.what {
-            names.insert(*cluster, name.as_str());
-        }
-        if o.source != Source::Database {
-            continue;
-        }
+    for o in timeline.observations.iter().filter(|o| o.source == Source::Database) {
         let (subject, has): (Uuid, Vec<(&'static str, Option<Value>)>) = match &o.what {
             What::HostStatus { host, to, info, .. } => {
                 (*host, vec![("debugInfo.state", Some(json!(to))), ("debugInfo.stateInfo", Some(json!(info)))])
@@ -65,12 +58,7 @@ fn rows<'h>(timeline: &'h Timeline<'h>) -> (Rows, HashMap<Uuid, &'h str>) {
             rows.entry(subject).or_default().entry(path).or_default().push(Since { at, seen: o.harness_time, value });
         }
     }
-    (rows, names)
-}
-
-/// Is it as good as nothing? Such a member is left out.
-fn is_nothing(value: &Value) -> bool {
-    matches!(value, Value::Null | Value::Bool(false)) || value.as_i64() == Some(0) || value.as_str() == Some("")
+    rows
 }
 
 /// What of that is shown just before that time, and by which change; `None` where the resource is not there then, or is to go.
@@ -85,26 +73,26 @@ fn shown_before<'h>(shown: &Shown<'h>, path: &str, until: Timestamp) -> Option<(
 }
 
 /// Does each resource repeat what its row says, once that has stayed so for a while?
-pub(super) fn repeats_agree(timeline: &Timeline<'_>, disturbed: &Disturbed, settled: Duration, found: &mut Found) {
+pub(super) fn repeats_agree(
+    timeline: &Timeline<'_>,
+    names: &HashMap<Uuid, &str>,
+    (disturbed, settled): (&Disturbed, Duration),
+    found: &mut Found,
+) {
     let mut resources: BTreeMap<Key<'_>, Shown<'_>> = BTreeMap::new();
     for o in timeline.observations {
         if let What::Resource { kind, namespace, name, is, shows, .. } = &o.what {
             resources.entry((kind, namespace, name)).or_default().push((o.harness_time, o.seq, *is, shows));
         }
     }
-    let (rows, names) = rows(timeline);
+    let rows = rows(timeline);
     let end = watched_until(timeline.observations);
     for ((kind, namespace, name), shown) in resources {
         // Histories of before have none of it.
         if shown.iter().all(|(.., shows)| shows.is_empty()) {
             continue;
         }
-        let row = match kind {
-            "Agent" => name.parse().ok(),
-            "AgentClusterInstall" => names.iter().find(|(_, named)| **named == name).map(|(id, _)| *id),
-            _ => None,
-        };
-        for (path, values) in row.and_then(|id| rows.get(&id)).into_iter().flatten() {
+        for (path, values) in row_of(names, kind, name).and_then(|id| rows.get(&id)).into_iter().flatten() {
             for (n, since) in values.iter().enumerate() {
                 let until = values.get(n + 1).map_or(end, |next| next.at);
                 let Some(wanted) = &since.value else { continue };

@@ -226,6 +226,15 @@ type Wanted = Vec<(&'static str, Option<bool>)>;
 /// A status of a row: since when, when that was seen, what its conditions must be, and its word.
 type Status = ((Timestamp, Timestamp), Option<(Wanted, &'static str)>);
 
+/// The row that a resource is about: the host that an Agent is called like, or the cluster that has that name in the scenario.
+pub(super) fn row_of(names: &HashMap<Uuid, &str>, kind: &str, name: &str) -> Option<Uuid> {
+    match kind {
+        "Agent" => name.parse().ok(),
+        "AgentClusterInstall" => names.iter().find(|(_, named)| **named == name).map(|(id, _)| *id),
+        _ => None,
+    }
+}
+
 /// Judges [`CONDITIONS`].
 pub(super) fn conditions_agree(timeline: &Timeline<'_>) -> InvariantResult {
     let mut found = Found::default();
@@ -254,12 +263,7 @@ pub(super) fn conditions_agree(timeline: &Timeline<'_>) -> InvariantResult {
     let end = watched_until(timeline.observations);
     let settled = scaled(timeline, SETTLED);
     for ((kind, namespace, name), changes) in all {
-        let row = match kind {
-            "Agent" => name.parse().ok(),
-            "AgentClusterInstall" => names.iter().find(|(_, named)| **named == name).map(|(id, _)| *id),
-            _ => None,
-        };
-        let Some(statuses) = row.and_then(|id| rows.get(&id)) else { continue };
+        let Some(statuses) = row_of(&names, kind, name).and_then(|id| rows.get(&id)) else { continue };
         for (n, (since, what)) in statuses.iter().enumerate() {
             let until = statuses.get(n + 1).map_or(end, |next| next.0.0);
             let Some((wanted, status)) = what else { continue };
@@ -276,7 +280,7 @@ pub(super) fn conditions_agree(timeline: &Timeline<'_>) -> InvariantResult {
             }
         }
     }
-    repeats_agree(timeline, &disturbed, settled, &mut found);
+    repeats_agree(timeline, &names, (&disturbed, settled), &mut found);
     for o in timeline.observations {
         let What::Resource { kind, namespace, name, odd, .. } = &o.what else { continue };
         for silent in odd.iter().filter(|odd| odd.is == Oddity::Silent) {
