@@ -43,6 +43,7 @@ const OVER_KUBERNETES: &[(&str, &str)] = &[
     ("service-config.yaml", include_str!("../kube/service-config.yaml")),
     ("spoke.yaml", include_str!("../kube/spoke.yaml")),
     ("status.yaml", include_str!("../kube/status.yaml")),
+    ("specs.yaml", include_str!("../kube/specs.yaml")),
     ("classifications.yaml", include_str!("../kube/classifications.yaml")),
     ("deletion.yaml", include_str!("../kube/deletion.yaml")),
 ];

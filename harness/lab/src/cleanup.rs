@@ -1,6 +1,7 @@
 //! Removes what a dead run left, entry by entry. Used by the [supervisor](crate::supervisor) at once and by
 //! [`gc`](crate::gc) later; knows nothing but the ledger.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt as _};
@@ -85,7 +86,7 @@ pub(crate) fn settle_all(ledger: &Path, by: &str, budget: Duration) -> Result<Ve
     }
     // What the programs of the run have started in sessions of their own: no entry is about it.
     if same_boot {
-        for what in leaks::end_processes(&snapshot.header.run, Duration::ZERO) {
+        for what in leaks::end_processes(&snapshot.header.run, &BTreeSet::new(), Duration::ZERO) {
             let outcome = match what.starts_with("process ") {
                 true => RemovalOutcome::Removed("killed; it was in no entry of the ledger".to_owned()),
                 false => RemovalOutcome::Kept("does not die".to_owned()),

@@ -2,7 +2,9 @@
 //! name, and what the container engine has with its label.
 //!
 //! The ledger knows what the harness made. A program under test makes things, too: a child in a session of its own is in no
-//! process group that is ended, and yet has the environment of the program that started it.
+//! process group that is ended, and yet has the environment of the program that started it. One that has thrown its environment
+//! away is known by its parent: each program adopts the orphans among those that it has started, so that all of them are below it
+//! until it is ended, and are noted then ([`Ledger::strays`](crate::ledger::Ledger::strays)).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,14 +31,20 @@ pub fn processes(run: &str) -> Vec<ProcessId> {
     found
 }
 
-/// Ends whatever still bears the run's mark once everything of it should be gone, `patience` ago; what was found, in words.
-pub fn end_processes(run: &str, patience: Duration) -> Vec<String> {
-    wait::until_blocking(Instant::now() + patience, || processes(run).is_empty());
+/// Ends whatever still bears the run's mark, or is one of `strays`, once everything of it should be gone, `patience` ago; what was
+/// found, in words.
+pub fn end_processes(run: &str, strays: &BTreeSet<ProcessId>, patience: Duration) -> Vec<String> {
+    let processes = || {
+        let mut found = processes(run);
+        found.extend(strays.iter().copied().filter(|process| process.is_alive()));
+        found
+    };
+    wait::until_blocking(Instant::now() + patience, || processes().is_empty());
     let mut found = Vec::new();
     let mut names = BTreeSet::new();
     // Again and again: what is ended may have started something meanwhile.
     let gone = wait::until_blocking(Instant::now() + PATIENCE, || {
-        let left = processes(run);
+        let left = processes();
         for process in &left {
             if names.insert(*process) {
                 let name = Stat::read(process.pid).map_or_else(|| "unknown".to_owned(), |stat| stat.comm);
@@ -123,11 +131,11 @@ mod tests {
         let both = || processes(&run).iter().filter(|process| is_asleep(process)).count() == 2;
         assert!(wait::until_blocking(soon, both), "{:?}", processes(&run));
         assert_eq!(processes(&format!("{run}0")), []);
-        let found = end_processes(&run, Duration::ZERO);
+        let found = end_processes(&run, &BTreeSet::new(), Duration::ZERO);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|what| what.starts_with("process ") && what.ends_with("(sleep)")), "{found:?}");
         assert_eq!(processes(&run), []);
-        assert_eq!(end_processes(&run, PATIENCE), [] as [&str; 0]);
+        assert_eq!(end_processes(&run, &BTreeSet::new(), PATIENCE), [] as [&str; 0]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! A file of JSON lines, only ever appended to, one `write` a line: a harness that is killed in the middle leaves at worst
 //! one torn last line, which readers skip. Nothing secret is written to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -222,6 +222,7 @@ pub struct Ledger {
     header: Header,
     state: Mutex<LedgerState>,
     kept: AtomicBool,
+    strays: Mutex<BTreeSet<ProcessId>>,
 }
 
 #[derive(Debug)]
@@ -253,6 +254,7 @@ impl Ledger {
             header,
             state: Mutex::new(LedgerState { file, next: 1, open: BTreeMap::new() }),
             kept: AtomicBool::new(false),
+            strays: Mutex::default(),
         })
     }
 
@@ -278,6 +280,17 @@ impl Ledger {
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Processes that a program of the run had started and that are in no group which ends with it. They are to be gone when the
+    /// run ends, and are known even where they have not kept the environment with our mark.
+    pub(crate) fn note_strays(&self, strays: impl IntoIterator<Item = ProcessId>) {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner).extend(strays);
+    }
+
+    /// See [`leaks::end_processes`](crate::leaks::end_processes).
+    pub fn strays(&self) -> BTreeSet<ProcessId> {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Writes down what is about to be made. When this fails, do not make it.

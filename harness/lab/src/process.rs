@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::ledger::{Ledger, LedgerError, MARK, Resource, Token};
 use crate::network::namespace::Namespace;
-use crate::proc::{self, ProcessId};
+use crate::proc::{self, ProcessId, Stat};
 use crate::spawn::{self, Birth};
 use crate::wait::{self, ReadyError};
 
@@ -274,6 +274,15 @@ impl Child {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).status
     }
 
+    /// Notes what it has started outside of its group, which nobody finds once it has ended.
+    fn note_strays(&self) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((ledger, _)) = self.entry.as_ref().filter(|_| state.status.is_none()) else { return };
+        let below = proc::with_descendants(self.id.pid).into_iter().filter_map(Stat::read);
+        let outside = below.filter(|stat| stat.pid != self.id.pid && stat.pgid != self.id.pid && !stat.is_dead());
+        ledger.note_strays(outside.map(|stat| ProcessId { pid: stat.pid, start_time: stat.start_time }));
+    }
+
     /// Sends a signal to the program (not to its group). `false` when it has already ended.
     pub fn signal(&self, signal: Signal) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,7 +303,7 @@ impl Child {
             return sent;
         }
         let (pid, end) = (self.pid(), Instant::now() + Duration::from_secs(2));
-        let stands = move || wait::until_blocking(end, || proc::Stat::read(pid).is_some_and(|stat| stat.state == 'T'));
+        let stands = move || wait::until_blocking(end, || Stat::read(pid).is_some_and(|stat| stat.state == 'T'));
         tokio::task::spawn_blocking(stands).await.unwrap_or(false)
     }
 
@@ -314,6 +323,7 @@ impl Child {
 
     /// SIGTERM, and after `grace` SIGKILL to the whole group; returns when it has ended.
     pub async fn stop(&self, grace: Duration) -> Stopped {
+        self.note_strays();
         self.signal(Signal::SIGTERM);
         match tokio::time::timeout(grace, self.wait()).await {
             Ok(status) => Stopped { status, killed: false },
@@ -323,6 +333,7 @@ impl Child {
 
     /// SIGKILL to the program and its group; returns when it has ended.
     pub async fn kill9(&self) -> ExitStatus {
+        self.note_strays();
         self.signal_group(Signal::SIGKILL);
         self.wait().await
     }
@@ -383,6 +394,7 @@ impl Drop for Child {
         if self.entry.as_ref().is_some_and(|(ledger, _)| ledger.is_kept()) {
             return;
         }
+        self.note_strays();
         self.signal_group(Signal::SIGKILL);
         // SIGKILL needs no cooperation; what takes longer hangs in the kernel and stays in the ledger.
         let gone = wait::until_blocking(Instant::now() + Duration::from_secs(2), || self.ended().is_some());

@@ -82,6 +82,8 @@ fn fork_exec(mut command: Command, birth: Birth) -> io::Result<Child> {
             if birth.new_session {
                 unistd::setsid()?;
             }
+            // Whatever it starts stays below it, whoever of them ends first. Where the kernel cannot, all is as it was.
+            let _ = prctl::set_child_subreaper(true);
             if let Some((score, len)) = score {
                 // Who may not is not worse off than before.
                 if let Ok(file) = fcntl::open("/proc/self/oom_score_adj", OFlag::O_WRONLY, Mode::empty()) {

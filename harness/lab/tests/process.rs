@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vlab_lab::leaks;
 use vlab_lab::ledger::{Ledger, Resource};
 use vlab_lab::proc::{self, ProcessId};
 use vlab_lab::process::{Child, ProcessError, Program, last_lines};
@@ -30,6 +31,34 @@ async fn child_of(child: &Child, file: &Path) -> ProcessId {
         .await
         .unwrap();
     ProcessId::of(pid).unwrap()
+}
+
+/// Another session, another parent, and none of the environment: nothing but its parents tells whose it is.
+#[tokio::test]
+async fn what_has_thrown_its_environment_away_is_found_when_its_program_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let orphan = "env -i setsid sh -c 'sleep 602 & echo $! > child' </dev/null >/dev/null 2>&1";
+    for how in ["drop", "kill9", "stop"] {
+        let run = format!("strays-{}-{how}", std::process::id());
+        let ledger = Arc::new(Ledger::create(&dir.path().join("ledgers"), &run).unwrap());
+        let program = sh(dir.path(), &format!("{orphan}; exec sleep 601")).ledger(Some(ledger.clone()));
+        let child = Child::spawn(program).unwrap();
+        let stray = child_of(&child, &dir.path().join("child")).await;
+        match how {
+            "kill9" => assert!(!child.kill9().await.success()),
+            "stop" => assert!(!child.stop(Duration::from_secs(5)).await.killed),
+            _ => {}
+        }
+        drop(child);
+        assert_eq!(leaks::processes(&run), [], "{how}");
+        assert!(stray.is_alive(), "{how}");
+        assert_eq!(
+            leaks::end_processes(&run, &ledger.strays(), Duration::ZERO),
+            [format!("process {} (sleep)", stray.pid)]
+        );
+        assert!(!stray.is_alive(), "{how}");
+        fs::remove_file(dir.path().join("child")).unwrap();
+    }
 }
 
 #[tokio::test]

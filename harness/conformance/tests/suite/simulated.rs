@@ -50,7 +50,7 @@ async fn what_needs_an_image_service_passes_with_one() {
 #[case::clusters(&["resources", "installation", "manifests"])]
 #[case::infra_envs(&["infra-envs", "bare-metal", "classifications"])]
 #[case::agents(&["agents", "binding", "deletion"])]
-#[case::changes(&["changes"])]
+#[case::changes(&["changes", "specs"])]
 #[case::mirrors(&["mirrors", "service-config"])]
 #[case::spoke(&["spoke", "status"])]
 #[tokio::test]
@@ -85,6 +85,7 @@ fn each_area_over_kubernetes_is_performed() {
         "mirrors",
         "resources",
         "service-config",
+        "specs",
         "spoke",
         "status",
     ];

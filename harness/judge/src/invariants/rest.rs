@@ -91,9 +91,11 @@ impl Found {
     }
 }
 
-/// When something new was told to the service, or done to it.
+/// When something new was told to the service, or done to it. Of what hosts and controller tell without a step the rows say that it
+/// came. A service that writes such a row itself, there and back, is no news: a value counts when it is there for the first time.
 pub(super) fn news(timeline: &Timeline<'_>) -> Vec<Timestamp> {
     let mut news = Vec::new();
+    let mut told: HashMap<(Uuid, Item<'_>), Vec<Value<'_>>> = HashMap::new();
     for o in timeline.observations {
         match &o.what {
             // One that was answered as before is not sent. To be asked is the first sign of an answer.
@@ -106,12 +108,19 @@ pub(super) fn news(timeline: &Timeline<'_>) -> Vec<Timestamp> {
             | What::Fault { .. }
             | What::Machine { .. }
             | What::Inventory { .. }
-            | What::HostStage { .. }
+            | What::Operator { .. }
+            | What::HostDeleted { .. } => news.push(o.at()),
+            What::HostStage { .. }
             | What::HostLogs { .. }
             | What::ClusterLogs { .. }
-            | What::Operator { .. }
-            | What::ClusterFinalizingStage { .. }
-            | What::HostDeleted { .. } => news.push(o.at()),
+            | What::ClusterFinalizingStage { .. } => {
+                let Some((key, value)) = item(&o.what) else { continue };
+                let values = told.entry(key).or_default();
+                if !values.contains(&value) {
+                    values.push(value);
+                    news.push(o.at());
+                }
+            }
             _ => {}
         }
     }

@@ -83,7 +83,7 @@ async fn run(registry: PathBuf, folder: PathBuf, supervised: bool) -> Result<(),
     }
     let leaked = ledger.close()?;
     // What has left the group of the program that started it.
-    vlab_lab::leaks::end_processes(ledger.run(), vlab_lab::leaks::PATIENCE);
+    vlab_lab::leaks::end_processes(ledger.run(), &ledger.strays(), vlab_lab::leaks::PATIENCE);
     let left = vlab_lab::leaks::processes(ledger.run());
     if !left.is_empty() {
         return Err(format!("what has a session of its own is still there: {left:?}").into());

@@ -1,5 +1,6 @@
 //! The lab of a run: its hosts and the service under test, from the ledger to the last check for leaks.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use vlab_drive::target::Target;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_judge::verdict::killed_check;
 use vlab_lab::ledger::{self, Ledger};
+use vlab_lab::proc::ProcessId;
 use vlab_lab::supervisor::Supervisor;
 use vlab_lab::{gc, leaks};
 
@@ -142,10 +144,11 @@ impl RealRun<'_> {
             return;
         }
         let mut check = CheckResult::new(CheckKind::Leak, LEAKS, CheckVerdict::Passed);
+        let strays = ledger.strays();
         let closed = ledger.close();
         // What else the machine has: the ledger knows only what the harness made.
         let (run, with_engine) = (result.run.run_id.clone(), matches!(self.prepared.target, Target::Container { .. }));
-        let found = tokio::task::spawn_blocking(move || on_the_machine(&run, with_engine)).await;
+        let found = tokio::task::spawn_blocking(move || on_the_machine(&run, &strays, with_engine)).await;
         let mut left = found.unwrap_or_else(|error| vec![error.to_string()]);
         match closed {
             Ok(open) if open.is_empty() => {
@@ -178,8 +181,8 @@ impl RealRun<'_> {
 }
 
 /// Removes what the machine has of a run that should be gone, and that no ledger knows; what that was, in words.
-fn on_the_machine(run: &str, with_engine: bool) -> Vec<String> {
-    let mut left = leaks::end_processes(run, leaks::PATIENCE);
+fn on_the_machine(run: &str, strays: &BTreeSet<ProcessId>, with_engine: bool) -> Vec<String> {
+    let mut left = leaks::end_processes(run, strays, leaks::PATIENCE);
     for path in leaks::folders(run, &ledger::registry(), &gc::temporary_folders()) {
         let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
         let how = removed.err().map(|error| format!(" (it cannot be removed: {error})")).unwrap_or_default();

@@ -309,6 +309,23 @@ fn at_rest_nothing_goes_back_and_forth(#[case] times: usize, #[case] told: bool,
     assert!(says(&s, "at-rest").contains(expected), "{}", says(&s, "at-rest"));
 }
 
+/// What the service writes itself is no news to it.
+#[rstest]
+#[case::once_there_and_back(2, "held")]
+#[case::a_loop(6, "state of its logs goes back and forth")]
+fn at_rest_rows_that_the_service_writes_are_no_news(#[case] times: usize, #[case] expected: &str) {
+    let mut s = ready();
+    s.step(0, StepType::Inventory);
+    s.skipped += 600;
+    for n in 0..times {
+        let state = if n % 2 == 0 { LogsState::Collecting } else { LogsState::Requested };
+        s.say(Source::Database, What::HostLogs { host: id(0), state });
+    }
+    s.skipped += 600;
+    s.wait(1);
+    assert!(says(&s, "at-rest").contains(expected), "{}", says(&s, "at-rest"));
+}
+
 #[test]
 fn events_tell_how_serious_a_status_is_and_each_stage() {
     let real = |told: HostStage| {
