@@ -8,7 +8,7 @@
 #   machines     scenarios on virtual machines
 #   nightly      the whole catalogue with simulated hosts; SHARD=2/4 is the second of four parts
 #   conformance  the API of the real service, SERVICE_IMAGE (the newest by default), question by question; or of SERVICE, for
-#                example process:/path/to/assisted-service, where there is no container engine
+#                example process:/path/to/assisted-service, where there is no container engine; CHECKS=register* asks a part
 #   explore      drawn scenarios, in virtual time, for EXPLORE_MINUTES (60) or EXPLORE_RUNS, EXPLORE_JOBS at a time; EXPLORE_CORPUS is
 #                where the last one ended
 #   load         thousands of hosts, compared with the last good run in LOAD_BASELINE
@@ -58,7 +58,8 @@ nightly)
     exit "$code"
     ;;
 conformance)
-    cargo xtask conformance --service "${SERVICE:-container:${SERVICE_IMAGE:-quay.io/edge-infrastructure/assisted-service:latest}}"
+    cargo xtask conformance --service "${SERVICE:-container:${SERVICE_IMAGE:-quay.io/edge-infrastructure/assisted-service:latest}}" \
+        --filter "${CHECKS:-*}"
     ;;
 fresh-machine)
     # The root is made of packages and entered, which only root may do. Rust stays that of the user who calls.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::HostRole;
 use vlab_history::Directory;
-use vlab_model::history::{Observation, UserVerb, What};
+use vlab_model::history::{Observation, ResourceState, UserVerb, What};
 use vlab_scenario::{Moment, Quantity, ResourceKind, RoleName, Seen, Subject};
 
 /// The hosts that a subject means, as far as is known now.
@@ -213,6 +213,11 @@ fn hit(seen: &Seen, directory: &Directory, observation: &Observation) -> Option<
         }
         (Seen::Resource { resource, state }, What::Resource { kind, name, is, .. })
             if kind == resource.as_str() && is == state =>
+        {
+            Some(whose(directory, kind, name))
+        }
+        (Seen::Held { resource, finalizer }, What::Resource { kind, name, is, finalizers, .. })
+            if kind == resource.as_str() && *is == ResourceState::Deleting && finalizers.contains(finalizer) =>
         {
             Some(whose(directory, kind, name))
         }

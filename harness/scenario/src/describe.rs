@@ -46,6 +46,7 @@ pub fn seen_words(seen: &Seen) -> String {
             format!("condition {condition} of its {resource} {status}{reason}")
         }
         Seen::Resource { resource, state } => format!("its {resource} {state}"),
+        Seen::Held { resource, finalizer } => format!("its {resource} held by {finalizer}"),
     }
 }
 

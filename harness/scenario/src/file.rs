@@ -535,7 +535,7 @@ fn fault_parameters(schema: &mut Schema) {
 }
 
 /// Something that can be seen: of a `host`, of `hosts`, of hosts of a `role`, or of a `cluster`; one of `status`, `stage`,
-/// `finalizing_stage`, `validation`, `event`, `operator`, `action`, `step`, `fault`, `did`, `console`, `condition`, `resource_is`.
+/// `finalizing_stage`, `validation`, `event`, `operator`, `action`, `step`, `fault`, `did`, `console`, `condition`, `resource_is`, `held_by`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Observation")]
@@ -588,7 +588,9 @@ pub(crate) struct ObservationFile {
     pub(crate) reason: Option<Text<Plain>>,
     /// With `api: kube`: its resource is in this state.
     pub(crate) resource_is: Option<Text<ResourceState>>,
-    /// For `condition` and `resource_is`: which resource. By default the `Agent` of a host and the `AgentClusterInstall` of a
+    /// With `api: kube`: its resource is being deleted, and this finalizer holds it.
+    pub(crate) held_by: Option<Text<Plain>>,
+    /// For `condition`, `resource_is` and `held_by`: which resource. By default the `Agent` of a host and the `AgentClusterInstall` of a
     /// cluster.
     pub(crate) resource: Option<Text<ResourceKind>>,
     /// This many hosts are enough. By default all of them.

@@ -661,6 +661,13 @@ pub enum Seen {
         /// What becomes of it.
         state: ResourceState,
     },
+    /// The resource of a host or a cluster is being deleted, and a finalizer holds it.
+    Held {
+        /// Which of its resources.
+        resource: ResourceKind,
+        /// The finalizer.
+        finalizer: String,
+    },
 }
 
 /// Something that must be true of the history.

@@ -130,6 +130,12 @@ pub enum Beside {
     NotDetached,
     /// A host that was lost is not made again.
     NotRestored,
+    /// A condition tells the pull secret.
+    SecretTold,
+    /// A status is written each time that it is looked at, although nothing in it has changed.
+    WrittenAgain,
+    /// The specs of installations that are under way are written.
+    SpecWritten,
 }
 
 const FINALIZERS: &[Kind] = &[
@@ -330,7 +336,7 @@ impl Demand {
 
 impl Beside {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::NoKubeconfig,
         Self::KubeconfigStays,
         Self::NoPassword,
@@ -349,6 +355,9 @@ impl Beside {
         Self::ImageUnderFeet,
         Self::NotDetached,
         Self::NotRestored,
+        Self::SecretTold,
+        Self::WrittenAgain,
+        Self::SpecWritten,
     ];
 }
 

@@ -60,6 +60,11 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         changed["metadata"]["ownerReferences"] = Value::Array(owners);
         return Err(put(changed));
     }
+    if pass.is_wrong(Beside::SpecWritten) && aci["spec"]["holdInstallation"].is_null() && is_under_way(&aci) {
+        let mut changed = (*aci).clone();
+        changed["spec"]["holdInstallation"] = json!(true);
+        return Err(put(changed));
+    }
     let mut outcome = told(sync(pass, key, &cd, &aci))?;
     let mut later = BACKEND_AGAIN;
     if let (Some(id), Ok(())) = (pass.cluster(key), &outcome) {
@@ -78,6 +83,12 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     }
     write_status(pass, &aci, pass.cluster(key), &outcome)?;
     again(&outcome, later)
+}
+
+/// Does it say that it is being installed?
+fn is_under_way(aci: &Value) -> bool {
+    let conditions = aci["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["reason"] == "InstallationInProgress")
 }
 
 fn again(outcome: &Result<(), Problem>, later: Duration) -> Result<(), Stop> {

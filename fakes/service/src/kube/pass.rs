@@ -11,7 +11,7 @@ use vlab_api::http::{Method, Request, Response};
 
 use super::altered::{Beside, WrongController, WrongFinalizer};
 use super::client::{Client, Kind};
-use super::object::{BACKUP_LABEL, WATCH_LABEL, alike, bare, filled, key_of, label, without};
+use super::object::{BACKUP_LABEL, WATCH_LABEL, alike, bare, filled, key_of, label, namespace, time, without};
 use super::{Command, DoorConfig, Index, Item};
 use crate::Core;
 use crate::refusal::{Reason, Refusal};
@@ -213,6 +213,9 @@ impl Pass<'_> {
     pub(super) fn status(&self, object: &Value, mut status: Value) -> Result<(), Stop> {
         if let (Some(wrong), Some(kind)) = (self.wrong, Kind::of_object(object)) {
             status = wrong.status(kind, object, status, &self.index.memory);
+            if let WrongController::Beside(beside) = wrong {
+                self.spoil(beside, kind, object, &mut status);
+            }
         }
         if alike(&object["status"], &status) {
             return Ok(());
@@ -222,6 +225,26 @@ impl Pass<'_> {
         changed["status"] = status;
         let path = format!("{}/status", path(&changed));
         Err(Stop::Write(Request::new(Method::Put, path).object(changed)))
+    }
+}
+
+impl Pass<'_> {
+    /// Makes a status wrong on purpose.
+    fn spoil(&self, beside: Beside, kind: Kind, object: &Value, status: &mut Value) {
+        let Some(condition) = status["conditions"].as_array_mut().and_then(|all| all.first_mut()) else { return };
+        match beside {
+            Beside::SecretTold if kind == Kind::AgentClusterInstall => {
+                let mut secrets = self.client.all_in(Kind::Secret, namespace(object));
+                let told =
+                    secrets.find_map(|(_, secret)| secret["data"][".dockerconfigjson"].as_str().map(str::to_owned));
+                condition["message"] = json!(told);
+            }
+            // What it has written wakes it, so that it writes again as soon as the time is another one.
+            Beside::WrittenAgain if kind == Kind::Agent => {
+                condition["lastProbeTime"] = time(self.now);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -37,7 +37,8 @@ pub(crate) struct MutationArgs {
     /// File of what was found: what is in it is not tried again, nor what is on the page of before.
     #[arg(long, value_name = "FILE", default_value = "target/vlab/mutations.jsonl")]
     results: PathBuf,
-    /// Try again what is in the file or on the page: all that is selected, or with `unnoticed` only what nobody had noticed.
+    /// Try again what is in the file or on the page: all that is selected, with `unnoticed` only what nobody had noticed, with
+    /// `first-known` only that of which nothing but the first check that noticed it is known.
     #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all")]
     again: Option<Again>,
     /// A page of before: it counts for what the file of results does not have.
@@ -61,6 +62,7 @@ pub(crate) struct MutationArgs {
 enum Again {
     All,
     Unnoticed,
+    FirstKnown,
 }
 
 fn shard(text: &str) -> Result<(usize, usize), String> {
@@ -191,6 +193,7 @@ pub(crate) async fn mutation(args: MutationArgs) -> ExitResult {
         .filter(|alteration| match (records.get(&alteration.name()), args.again) {
             (None, _) | (_, Some(Again::All)) => true,
             (Some(record), Some(Again::Unnoticed)) => !record.is_noticed(),
+            (Some(record), Some(Again::FirstKnown)) => record.check.is_some() && record.all.is_empty(),
             (Some(_), None) => false,
         })
         .collect();

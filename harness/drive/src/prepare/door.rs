@@ -21,7 +21,8 @@ pub(super) fn not_over_rest(scenario: &Scenario) -> Option<String> {
     if let Some(host) = scenario.hosts.iter().find(|host| host.bare_metal_host) {
         return Some(format!("the group {} with `bare_metal_host`: {leave_out}", host.group));
     }
-    let of_resources = |moment: &&Moment| matches!(moment.seen, Seen::Condition { .. } | Seen::Resource { .. });
+    let of_resources =
+        |moment: &&Moment| matches!(moment.seen, Seen::Condition { .. } | Seen::Resource { .. } | Seen::Held { .. });
     scenario.moments().find(of_resources).map(|moment| format!("{}: {leave_out}", moment_words(moment)))
 }
 

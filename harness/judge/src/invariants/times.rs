@@ -18,19 +18,20 @@ pub(super) const TIMES: Invariant = Invariant {
     needs: "the database's rows with their times, or resources of a hub",
 };
 
-/// So long after its time a condition may turn again and say the same time: it has whole seconds.
+/// So long after its time a condition may turn again and say the same time: it has whole seconds. (In real time that is seen later still.)
 const ONE_SECOND: Duration = Duration::from_secs(2);
 
 /// The times of conditions of resources.
 fn conditions(timeline: &Timeline<'_>, found: &mut Found) {
     let disturbed = Disturbed::new(timeline);
+    let one_second = ONE_SECOND + Limits::new(timeline.run).settles();
     for o in timeline.observations {
         let What::Resource { kind, namespace, name, conditions, odd, .. } = &o.what else { continue };
         if !conditions.is_empty() {
             found.check(o.seq, true, String::new);
         }
         for odd in odd {
-            let stands = odd.since.is_none_or(|since| o.at() > since + ONE_SECOND);
+            let stands = odd.since.is_none_or(|since| o.at() > since + one_second);
             let what = match odd.is {
                 Oddity::Stayed if stands => "turned, and its time stayed",
                 // Who missed a turn and the turn back sees only the time.

@@ -81,6 +81,8 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// Is its cluster one that hosts are added to? Those that it was installed with are no hosts of day 2, but some validations are
+    /// not asked for any more.
     fn day2(&self) -> bool {
         self.host.is_day2() || self.cluster.is_some_and(|c| c.is_day2())
     }
@@ -383,11 +385,11 @@ impl<'a> Subject<'a> {
 
     fn machine_cidr_defined(&self) -> Evaluation {
         let cluster = cluster!(self, hidden());
-        if self.day2() || cluster.user_managed_networking() {
-            return ok(match self.day2() {
-                true => "No Machine Network CIDR needed: Day2 cluster",
-                false => "No Machine Network CIDR needed: User Managed Networking",
-            });
+        if cluster.user_managed_networking() {
+            return ok("No Machine Network CIDR needed: User Managed Networking");
+        }
+        if self.day2() {
+            return ok("No Machine Network CIDR needed: Day2 cluster");
         }
         match (self.has_machine_network, cluster.vip_dhcp_allocation()) {
             (true, _) => ok("Machine Network CIDR is defined"),
@@ -400,12 +402,12 @@ impl<'a> Subject<'a> {
 
     fn belongs_to_machine_cidr(&self) -> Evaluation {
         let cluster = cluster!(self, ok("No machine network CIDR validation needed: the host is not bound"));
-        if self.day2() {
-            return ok("No machine network CIDR validation needed: Day2 cluster");
-        }
         let judged = self.host.is_bootstrap() && self.has_machine_network;
         if self.unmanaged_multi_node() && !judged {
             return ok("No machine network CIDR validation needed: User Managed Networking");
+        }
+        if self.day2() {
+            return ok("No machine network CIDR validation needed: Day2 cluster");
         }
         let (Some(inventory), true) = (self.inventory, self.has_machine_network) else { return pending(NO_NETWORK) };
         let inside = |n: &IpNet| network::has_address_in(inventory, n);
@@ -427,7 +429,7 @@ impl<'a> Subject<'a> {
     }
 
     fn ignition_downloadable(&self) -> Evaluation {
-        if !self.day2() || self.cluster.is_none() {
+        if !self.host.is_day2() || self.cluster.is_none() {
             return hidden();
         }
         match &self.host.api_vip_connectivity {
@@ -447,7 +449,7 @@ impl<'a> Subject<'a> {
         const MISSING: &str = "Machine Network CIDR or Connectivity Majority Groups missing";
         const FINE: &str = "Host has connectivity to the majority of hosts in the cluster";
         let cluster = cluster!(self, ok("No connectivity validation needed: the host is not bound"));
-        if self.day2() {
+        if self.host.is_day2() {
             return ok("Day2 cluster is not validated for connectivity");
         }
         if cluster.is_sno() {
@@ -483,7 +485,7 @@ impl<'a> Subject<'a> {
         if cluster.is_sno() {
             return hidden();
         }
-        if self.day2() {
+        if self.host.is_day2() {
             return ok("MTU is not checked on day 2");
         }
         let Some(connectivity) = &self.host.connectivity else { return pending("Missing MTU report information") };
@@ -567,7 +569,7 @@ impl<'a> Subject<'a> {
     /// The answer about reaching peers where nothing has to be measured, or nothing was.
     fn peers_not_judged(&self, fine: &'static str, limit: Option<f64>) -> Result<f64, Evaluation> {
         let trivial =
-            self.cluster.is_none() || self.day2() || self.scope.hosts.len() <= 1 || self.role == HostRole::AutoAssign;
+            self.cluster.is_none() || self.host.is_day2() || self.scope.hosts.len() <= 1 || self.role == HostRole::AutoAssign;
         match limit {
             Some(limit) if !trivial => match (self.inventory, &self.host.connectivity) {
                 (Some(_), Some(_)) => Ok(limit),
@@ -662,7 +664,7 @@ impl<'a> Subject<'a> {
 
     fn no_wildcard(&self) -> Evaluation {
         let cluster = cluster!(self, ok("DNS wildcard check is not required for an unbound host"));
-        if self.day2() {
+        if self.host.is_day2() {
             return ok("DNS wildcard check is not required for day2");
         }
         if self.host.domain_name_resolutions.is_none() {

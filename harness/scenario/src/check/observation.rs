@@ -63,6 +63,7 @@ const KINDS: &[ObservationForm] = kinds! {
     console => seen_console,
     condition => seen_condition,
     resource_is => seen_resource,
+    held_by => seen_held,
 };
 
 /// Keys of what can be seen.
@@ -92,7 +93,7 @@ const COMPANIONS: &[Companion] = companions! {
     severity => [event],
     is => [validation, operator, condition],
     reason => [condition],
-    resource => [condition, resource_is],
+    resource => [condition, resource_is, held_by],
     percent => [stage],
     from => [status],
     phase => [fault],
@@ -366,6 +367,23 @@ impl Checker<'_> {
         let of = item.file.resource.as_ref();
         let (subject, resource) = self.its_resource(subject, &text.span, item.place, of, item.known)?;
         Some((subject, Seen::Resource { resource, state }))
+    }
+
+    fn seen_held(&mut self, text: &Text<Plain>, item: Item<'_>, subject: Option<Subject>) -> Read {
+        let finalizer = text.text.clone();
+        // The API server takes no other, but for a few of its own.
+        if !finalizer.contains('/') && !["orphan", "foregroundDeletion", "kubernetes"].contains(&finalizer.as_str()) {
+            self.refuse(
+                &text.span,
+                format!("`{finalizer}` is not the name of a finalizer"),
+                "never on a resource",
+                "write it in full, for example `agent.agent-install.openshift.io/ai-deprovision`",
+            );
+            return None;
+        }
+        let of = item.file.resource.as_ref();
+        let (subject, resource) = self.its_resource(subject, &text.span, item.place, of, item.known)?;
+        Some((subject, Seen::Held { resource, finalizer }))
     }
 
     /// Which resource of a host or a cluster is meant.

@@ -214,6 +214,7 @@ fn a_status_repeats_what_the_row_says(
 #[rstest]
 #[case::stayed(Oddity::Stayed, 100, "times-follow", "AgentClusterInstall c/c: Failed turned, and its time stayed")]
 #[case::within_a_second(Oddity::Stayed, 0, "times-follow", "held")]
+#[case::seen_a_little_late(Oddity::Stayed, 6, "times-follow", "held")]
 #[case::moved(Oddity::Moved, 0, "times-follow", "AgentClusterInstall c/c: Failed has another time, and did not turn")]
 #[case::silent(Oddity::Silent, 0, "conditions-agree", "AgentClusterInstall c/c: Failed has no message")]
 fn a_condition_has_its_time_and_its_words(

@@ -259,6 +259,11 @@ fn day2(w: &mut World) {
     w.h().kind = "AddToExistingClusterHost".into();
 }
 
+/// The cluster is installed, and hosts are added to it: those that are there are what they were.
+fn others_are_added(w: &mut World) {
+    w.c().kind = "AddHostsCluster".into();
+}
+
 fn unmanaged(w: &mut World) {
     w.c().user_managed_networking = Some(true);
 }
@@ -373,6 +378,7 @@ fn host_rows() -> Vec<Row<HostValidationId>> {
         (V::BelongsToMachineCidr, "one of two is enough", ha, |w| { user_load_balancer(w); w.c().machine_networks.as_mut().unwrap().push(MachineNetwork { cidr: Some("10.9.0.0/24".into()), ..Default::default() }) }, Is(Success)),
         (V::IgnitionDownloadable, "day 1", ha, |_| (), Hidden),
         (V::IgnitionDownloadable, "", ha, day2, Is(Pending)),
+        (V::IgnitionDownloadable, "a host of the cluster to which others are added", ha, others_are_added, Hidden),
         (V::IgnitionDownloadable, "", ha, |w| { day2(w); w.hosts[0].set_api_vip_connectivity(ApiVipConnectivityResponse { is_success: Some(true), ..Default::default() }) }, Is(Success)),
         (V::IgnitionDownloadable, "", ha, |w| { day2(w); w.hosts[0].set_api_vip_connectivity(ApiVipConnectivityResponse { is_success: Some(false), ..Default::default() }) }, Is(Failure)),
         (V::BelongsToMajorityGroup, "", ha, |w| w.view().set_majority_groups(None), Is(Pending)),
