@@ -27,6 +27,8 @@ pub struct DiscoveryInput<'a> {
     pub pull_secret_token: Option<&'a str>,
     /// Mirrors of registries that only this infra-env has.
     pub mirrors: Option<&'a Mirrors>,
+    /// What the service itself puts into it: another agent, which starts ours when it is time.
+    pub internal_override: Option<&'a str>,
     /// From this version of OpenShift on hosts make their connections themselves. `MIN_VERSION_FOR_NMSTATE_SERVICE`.
     pub first_nmstate_version: &'a str,
 }
@@ -192,7 +194,7 @@ pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, Artifac
         ignition = ignition.file("/etc/profile.d/proxy.sh", 644, lines);
     }
     ignition = ignition
-        .unit("agent.service", true, agent_unit(input, &proxy, bundle.is_some()))
+        .unit("agent.service", input.internal_override.is_none(), agent_unit(input, &proxy, bundle.is_some()))
         .unit("selinux.service", true, SELINUX_UNIT)
         .unit("multipathd.service", true, MULTIPATH_UNIT)
         .unit("iscsistart.service", true, ISCSI_UNIT)
@@ -220,7 +222,10 @@ pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, Artifac
             ignition = ignition.file(&file.path, 0o600, file.content);
         }
     }
-    let bytes = ignition.build();
+    let mut bytes = ignition.build();
+    if let Some(text) = input.internal_override {
+        bytes = merge_override(&bytes, text, &format!("internal override of infra-env {}", infra_env.id))?;
+    }
     match set(&infra_env.ignition_config_override) {
         Some(text) => merge_override(&bytes, &text, &format!("ignition_config_override of infra-env {}", infra_env.id)),
         None => Ok(bytes),

@@ -400,6 +400,20 @@ fn mirrors_are_in_the_discovery_image() {
     assert_eq!(source("/etc/pki/ca-trust/source/anchors/domain.crt"), "data:text/plain;base64,Y2VydGlmaWNhdGVz");
 }
 
+#[test]
+fn another_agent_is_in_the_discovery_image_and_ours_waits_for_it() {
+    let infra_env = InfraEnv::default();
+    let other =
+        r#"{"ignition": {"version": "3.2.0"}, "systemd": {"units": [{"name": "other.service", "enabled": true}]}}"#;
+    let input = DiscoveryInput { internal_override: Some(other), ..discovery_of(&infra_env) };
+    let ignition = parsed(&discovery_ignition(&input).unwrap());
+    let enabled = |name: &str| {
+        let units = ignition["systemd"]["units"].as_array().unwrap();
+        units.iter().find(|unit| unit["name"] == name).map(|unit| unit["enabled"].clone()).unwrap()
+    };
+    assert_eq!((enabled("other.service"), enabled("agent.service")), (true.into(), false.into()));
+}
+
 fn discovery(infra_env: &InfraEnv) -> Result<Vec<u8>, ArtifactError> {
     discovery_ignition(&discovery_of(infra_env))
 }
@@ -414,6 +428,7 @@ fn discovery_of(infra_env: &InfraEnv) -> DiscoveryInput<'_> {
         agent_timeout_start_secs: 600,
         pull_secret_token: None,
         mirrors: None,
+        internal_override: None,
         first_nmstate_version: "4.18",
     }
 }

@@ -15,7 +15,7 @@ use vlab_api::http::{Request, Response};
 use vlab_client::{Answered, Endpoint, HttpConnection, lines};
 use vlab_model::settings::Settings;
 use vlab_service::kube::{Ask, Door, DoorConfig, Elector, server_in};
-pub use vlab_service::kube::{definitions, kubeconfig};
+pub use vlab_service::kube::{definitions, is_converged, kubeconfig, operator};
 use vlab_service::{Core, CoreConfig, Snapshot};
 
 /// How long one answer may take.

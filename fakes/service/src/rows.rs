@@ -75,6 +75,9 @@ pub struct InfraEnvRow {
     /// Mirrors of registries that only this infra-env has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirrors: Option<Mirrors>,
+    /// What the controllers themselves put into its ignition: metal3's agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub internal_ignition: Option<String>,
 }
 
 /// A host.

@@ -122,7 +122,7 @@ impl LabArgs {
             keep: false,
             pause_on_failure: false,
             real_tools: self.real_tools,
-            hub: self.definitions.clone().map(|folder| HubOrder { program: None, definitions: Some(folder) }),
+            hub: self.definitions.clone().map(|folder| HubOrder { definitions: Some(folder), ..HubOrder::default() }),
             ready_within: self.ready_within.map(std::time::Duration::from_secs),
             ability: None,
             tell: say,

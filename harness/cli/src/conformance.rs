@@ -24,6 +24,7 @@ use vlab_run::real::{self, Hosted, RealOptions, RunOutcome as Run};
 use vlab_run::rundir;
 use vlab_run::service::hub;
 use vlab_scenario::SourceFile;
+use vlab_service_server::hub::is_converged;
 
 use crate::args::{LabArgs, interrupted};
 use crate::error::{CliError, ExitResult, OrExit as _};
@@ -83,6 +84,10 @@ pub(crate) struct ConformanceArgs {
     /// with (by default `real`).
     #[arg(long)]
     time_profile: Option<String>,
+    /// Over Kubernetes: the hub has an operator for bare metal of this version; from 4.12 on the service and metal3 share hosts (the
+    /// converged flow), and checks of the other flow are skipped.
+    #[arg(long, value_name = "VERSION")]
+    baremetal_operator: Option<String>,
     /// OpenShift version of the clusters that are made, instead of the service's default.
     #[arg(long, value_name = "VERSION")]
     openshift_version: Option<String>,
@@ -176,6 +181,14 @@ fn prepared(args: &ConformanceArgs) -> Result<(Prepared, String), CliError> {
     }
     text.push_str("cluster: {topology: sno}\nhosts: [{name: nobody, profile: standard}]\n");
     text.push_str("expect: [{eventually: {hosts: all, status: known}}]\n");
+    if let Some(version) = &args.baremetal_operator {
+        if !args.over_kube() {
+            return Err(CliError::usage(
+                "only a hub has operators: add `--api kube`, or leave `--baremetal-operator` out",
+            ));
+        }
+        text.push_str(&format!("hub: {{baremetal_operator: {version:?}}}\n"));
+    }
     let source = SourceFile::new(NAME, text.as_str());
     let scenario = vlab_scenario::load(&source, &catalogue).or_usage()?;
     let choices = Choices {
@@ -259,6 +272,17 @@ async fn ask(
     }
     if !matches!(prepared.target, Service::Simulated) {
         target.unmet.insert(Need::Operator, "the operator is a program of its own, which is not there".to_owned());
+    }
+    if matches!(prepared.target, Service::Simulated) && prepared.clock_scale > 1.0 {
+        target.unmet.insert(Need::LongWaits, "its time profile makes them shorter".to_owned());
+    }
+    if args.over_kube() {
+        let version = args.baremetal_operator.as_deref();
+        let (need, why) = match version.is_some_and(is_converged) {
+            true => (Need::NoConvergedFlow, "its operator for bare metal shares hosts with the service"),
+            false => (Need::ConvergedFlow, "it has no operator for bare metal that shares hosts with the service"),
+        };
+        target.unmet.insert(need, why.to_owned());
     }
     let begun = Instant::now();
     let mut progress = Progress::new(checks.len(), args.quiet);

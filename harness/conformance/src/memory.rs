@@ -10,7 +10,7 @@ use vlab_api::http::{Request, Response, TransportError, is_for_hub};
 use vlab_kube::{Memory, Options, Watches};
 use vlab_model::settings::{SettingError, Settings};
 use vlab_service::alteration::Alteration;
-use vlab_service::kube::{Door, DoorConfig, definitions};
+use vlab_service::kube::{Door, DoorConfig, definitions, operator};
 use vlab_service::{Core, CoreConfig, Snapshot};
 
 use crate::target::ProbeError;
@@ -19,6 +19,9 @@ use crate::{CheckOutcome, ConformanceCheck, ConformanceVerdict, Need, Pace, Targ
 
 /// Not of the core: the HTTP shell answers them.
 pub const OF_THE_SHELL: &str = "!service/health/";
+
+/// An operator for bare metal that shares hosts.
+const OPERATOR: &str = "4.20.0";
 
 /// When its time begins.
 const BEGINNING: Timestamp = Timestamp::from_secs(1_795_176_000);
@@ -42,10 +45,17 @@ struct Hub {
 }
 
 impl Hub {
-    fn new(now: Timestamp) -> Result<Self, String> {
+    /// `bare_metal`: the version of its operator for bare metal, if it has one.
+    fn new(now: Timestamp, bare_metal: Option<&str>) -> Result<Self, String> {
         let mut memory = Memory::new(Options { seed: 1, ..Options::default() }, now);
         memory.keep_parsed();
         memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
+        for request in bare_metal.map(operator).into_iter().flatten() {
+            let answer = memory.handle(now, &request);
+            if !answer.is_success() {
+                return Err(format!("{} {} is answered with {}", request.method, request.path, answer.status));
+            }
+        }
         // Nobody joins a cluster but what the checks say.
         let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true, clusters: None });
         Ok(Self { memory, door, watches: Watches::default() })
@@ -117,8 +127,14 @@ impl CoreWire {
 
     /// The same with an API server on which the service's controllers work.
     #[must_use]
-    pub fn with_hub(mut self) -> Self {
-        self.hub = Hub::new(self.now);
+    pub fn with_hub(self) -> Self {
+        self.with_hub_of(None)
+    }
+
+    /// The same for a hub with an operator for bare metal of that version.
+    #[must_use]
+    pub fn with_hub_of(mut self, bare_metal: Option<&str>) -> Self {
+        self.hub = Hub::new(self.now, bare_metal);
         self.core = self.core.with_controllers();
         self.commit();
         self
@@ -238,7 +254,8 @@ impl Services {
             let settings = self.settings.clone();
             let wire =
                 if images { CoreWire::with_images(settings, alteration) } else { CoreWire::new(settings, alteration) };
-            Box::new(if check.over_kube { wire.with_hub() } else { wire }) as Box<dyn Wire>
+            let bare_metal = check.needs.contains(&Need::ConvergedFlow).then_some(OPERATOR);
+            Box::new(if check.over_kube { wire.with_hub_of(bare_metal) } else { wire }) as Box<dyn Wire>
         };
         let one = vec![check.clone()];
         suite::run(one, Arc::clone(target), 1, wire, CancellationToken::new(), |_| ()).await.pop()

@@ -40,6 +40,7 @@ const OVER_KUBERNETES: &[(&str, &str)] = &[
     ("manifests.yaml", include_str!("../kube/manifests.yaml")),
     ("mirrors.yaml", include_str!("../kube/mirrors.yaml")),
     ("bare-metal.yaml", include_str!("../kube/bare-metal.yaml")),
+    ("converged.yaml", include_str!("../kube/converged.yaml")),
     ("service-config.yaml", include_str!("../kube/service-config.yaml")),
     ("spoke.yaml", include_str!("../kube/spoke.yaml")),
     ("status.yaml", include_str!("../kube/status.yaml")),
@@ -96,6 +97,12 @@ pub enum Need {
     Operator,
     /// API servers of clusters behind the hub's door.
     Clusters,
+    /// A hub whose operator for bare metal shares hosts with the service.
+    ConvergedFlow,
+    /// A hub without one.
+    NoConvergedFlow,
+    /// Controllers whose waits are not made shorter: an image that is young stays that for a minute.
+    LongWaits,
 }
 
 impl Need {
@@ -114,6 +121,11 @@ impl Need {
             Need::GarbageCollection => "somebody who deletes what belongs to a resource that is gone",
             Need::Operator => "the operator that deploys the service",
             Need::Clusters => "API servers of clusters, which the lab's own hub has",
+            Need::ConvergedFlow => "a hub with an operator for bare metal (--baremetal-operator 4.20.0)",
+            Need::LongWaits => {
+                "controllers that wait as long as the real ones (--time-profile real for the simulated ones)"
+            }
+            Need::NoConvergedFlow => "a hub without an operator for bare metal that shares hosts with the service",
         }
     }
 }
@@ -559,6 +571,9 @@ struct AreaFile {
     api: FrontDoor,
     #[serde(default)]
     source: String,
+    /// What all of its checks need.
+    #[serde(default)]
+    needs: Vec<Need>,
     checks: Vec<Map<String, Value>>,
 }
 
@@ -644,6 +659,7 @@ pub fn read(file: &str, text: &str) -> Result<Vec<ConformanceCheck>, TableError>
                 serde_json::from_value(filled).map_err(|e| wrong(format!("check {named}: {e}")))?;
             check.id = format!("{}/{}", area.area, check.id);
             check.area.clone_from(&area.area);
+            check.needs.extend(&area.needs);
             check.over_kube = area.api == FrontDoor::Kube;
             if check.source.is_empty() {
                 check.source.clone_from(&area.source);

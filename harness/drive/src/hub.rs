@@ -21,7 +21,7 @@ use vlab_model::history::{
 };
 use vlab_model::lease;
 pub use vlab_service::kube::Kind;
-use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, Elector, definitions};
+use vlab_service::kube::{Ask, Door, DoorConfig, DoorStats, Elector, definitions, operator};
 use vlab_service::{Core, Write};
 
 use self::secrets::Secrets;
@@ -75,7 +75,8 @@ const REPEATED: &[(Kind, &[&str])] = &[
 ];
 
 /// Kinds whose conditions the service itself writes.
-const CONDITIONED: &[Kind] = &[Kind::AgentClusterInstall, Kind::Agent, Kind::InfraEnv, Kind::AgentClassification];
+const CONDITIONED: &[Kind] =
+    &[Kind::AgentClusterInstall, Kind::Agent, Kind::InfraEnv, Kind::AgentClassification, Kind::PreprovisioningImage];
 
 /// What a status repeats of a row; null where it is not there.
 fn repeated(kind: Kind, status: &Value) -> BTreeMap<String, Value> {
@@ -279,7 +280,8 @@ fn elector(start: u64, pace: f64) -> Elector {
 }
 
 impl Hub {
-    pub(crate) fn new(seed: u64, pace: f64, now: Timestamp) -> Result<Self, String> {
+    /// `bare_metal`: the version of the hub's operator for bare metal, if it has one.
+    pub(crate) fn new(seed: u64, pace: f64, now: Timestamp, bare_metal: Option<&str>) -> Result<Self, String> {
         let options = Options { seed, ..Options::default() };
         let mut memory = Memory::new(options, now);
         memory.keep_parsed();
@@ -298,6 +300,12 @@ impl Hub {
         memory
             .create_all(now, &[namespace])
             .map_err(|status| format!("the service's namespace is refused: {status}"))?;
+        for request in bare_metal.map(operator).into_iter().flatten() {
+            let answer = memory.handle(now, &request);
+            if !answer.is_success() {
+                return Err(format!("{} {} is answered with {}", request.method, request.path, answer.status));
+            }
+        }
         let (elector, starts) = (elector(0, pace), 0);
         let (watches, scribe, orders) = (Watches::default(), Scribe::default(), Vec::new());
         Ok(Self { memory, door, config, elector, starts, watches, own, scribe, orders })

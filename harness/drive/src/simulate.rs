@@ -121,7 +121,8 @@ pub fn simulate(score: ConductorConfig, core: CoreConfig, recorder: Recorder) ->
 pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Recorder, most: u64) -> Simulated {
     let seed = score.info.seed;
     let dice = Dice::new(&score.scenario.interleaving, score.clock_scale);
-    let hub = score.kube.as_ref().map(|_| Hub::new(seed, score.clock_scale, BEGINNING));
+    let bare_metal = score.scenario.baremetal_operator.clone();
+    let hub = score.kube.as_ref().map(|_| Hub::new(seed, score.clock_scale, BEGINNING, bare_metal.as_deref()));
     let (hub, no_hub) = match hub {
         Some(Err(why)) => (None, Some(why)),
         Some(Ok(hub)) => (Some(hub), None),

@@ -588,6 +588,12 @@ variables! {
         /// Two masters with fencing are allowed.
         "TNF_CLUSTERS_SUPPORT" => tnf_clusters_support: bool = false;
 
+        // bare metal on a hub
+        /// The service and metal3 share hosts, where the hub's operator is new enough.
+        "ALLOW_CONVERGED_FLOW" => allow_converged_flow: bool = true;
+        /// Image of metal3's agent for a discovery image, where the hub names none.
+        "IRONIC_AGENT_IMAGE" => ironic_agent_image: String = "quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:d3f1d4d3cd5fbcf1b9249dd71d01be4b901d337fdc5f8f66569eb71df4d9d446".to_owned();
+
         // background work
         /// Period of the purge of deleted rows.
         "DELETION_WORKER_INTERVAL" => deletion_worker_interval: Duration = hours(1);

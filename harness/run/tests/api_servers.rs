@@ -330,7 +330,7 @@ async fn lab_every_answer_is_that_of_a_real_api_server() {
         fs::create_dir(&path).unwrap();
         path
     };
-    let ours = HubOrder { program: Some(beside("vlab-kube")), definitions: None };
+    let ours = HubOrder { program: Some(beside("vlab-kube")), ..HubOrder::default() };
     let ours = Hub::start(&ours, None, &in_folder("ours"), None).await.unwrap();
     let real = Hub::start(&HubOrder::default(), Some(&assets), &in_folder("real"), None).await.unwrap();
     let server = |hub: &Hub| Server { endpoint: hub.endpoint().clone(), saved: BTreeMap::new(), seen: Seen::default() };

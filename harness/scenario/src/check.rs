@@ -208,7 +208,9 @@ impl Checker<'_> {
         let needs = self.read_all(&file.needs);
         let service = self.service(file.service.as_ref());
         let api = self.read_option(&file.api).unwrap_or(FrontDoor::Rest);
-        let hub_assets = file.hub.as_ref().and_then(|hub| self.hub(hub, api));
+        let hub = file.hub.as_ref().filter(|hub| self.has_hub(hub, api));
+        let hub_assets = hub.and_then(|hub| self.hub_assets(hub));
+        let baremetal_operator = hub.and_then(|hub| self.baremetal_operator(hub));
         let mut infra_env = self.infra_env(file.infra_env.as_ref());
         let cluster_files = self.cluster_files(file);
         let names = self.cluster_names(&cluster_files, &name);
@@ -224,7 +226,7 @@ impl Checker<'_> {
             self.over_kube(file);
         }
         let faults = self.faults(&file.faults, &known);
-        if let Some(hub) = &file.hub {
+        if let Some(hub) = file.hub.as_ref().filter(|hub| hub.assets.is_some()) {
             self.without_faults_of_the_hub(hub, file, &faults);
         }
         let expect = self.expectations(&file.expect, &known);
@@ -254,6 +256,7 @@ impl Checker<'_> {
             service,
             api,
             hub_assets,
+            baremetal_operator,
             infra_env,
             clusters,
             hosts,
@@ -274,22 +277,44 @@ impl Checker<'_> {
         })
     }
 
-    /// The folder with the programs of the run's API server.
-    fn hub(&mut self, hub: &At<HubFile>, api: FrontDoor) -> Option<PathBuf> {
+    /// Has the run a hub?
+    fn has_hub(&mut self, hub: &At<HubFile>, api: FrontDoor) -> bool {
         if api == FrontDoor::Rest {
             let help = "add `api: kube`, or remove it";
             self.refuse(&hub.span, "a run that asks over REST has no API server", "not used here", help);
+        }
+        if hub.assets.is_none() && hub.baremetal_operator.is_none() {
+            let help = "write `assets` or `baremetal_operator`, or remove it";
+            self.refuse(&hub.span, "`hub` says neither `assets` nor `baremetal_operator`", "nothing here", help);
+        }
+        api != FrontDoor::Rest
+    }
+
+    /// The version of its operator for bare metal.
+    fn baremetal_operator(&mut self, hub: &At<HubFile>) -> Option<String> {
+        let version = hub.baremetal_operator.as_ref()?;
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        let numbers = version.text.split(['-', '+']).next().unwrap_or_default();
+        if numbers.split('.').count() < 2 || !numbers.split('.').all(is_number) {
+            let help = "write a version of OpenShift, for example `4.20.0`";
+            self.refuse(&version.span, "`baremetal_operator` is no version", "no version", help);
             return None;
         }
-        let given = Path::new(&hub.assets.text);
-        if hub.assets.text.trim().is_empty() {
+        Some(version.text.clone())
+    }
+
+    /// The folder with the programs of the run's API server.
+    fn hub_assets(&mut self, hub: &At<HubFile>) -> Option<PathBuf> {
+        let assets = hub.assets.as_ref()?;
+        let given = Path::new(&assets.text);
+        if assets.text.trim().is_empty() {
             let help = "name the folder that envtest uses, with etcd, kube-apiserver and kubectl";
-            self.refuse(&hub.assets.span, "`assets` is empty", "nothing here", help);
+            self.refuse(&assets.span, "`assets` is empty", "nothing here", help);
             return None;
         }
         if self.source.name.starts_with("built-in:") && given.is_relative() {
             let help = "write an absolute path, or use `--hub-assets`";
-            self.refuse(&hub.assets.span, "a scenario inside the program has no folder", "a relative path", help);
+            self.refuse(&assets.span, "a scenario inside the program has no folder", "a relative path", help);
             return None;
         }
         Some(Path::new(&self.source.name).parent().unwrap_or(Path::new("")).join(given))
@@ -302,7 +327,7 @@ impl Checker<'_> {
             return;
         };
         let why = format!("`{}` is done by the lab's own API server, and not by a real one", item.inject.text);
-        self.refuse(&item.inject.span, why, "cannot be done there", "remove it, or remove `hub`");
+        self.refuse(&item.inject.span, why, "cannot be done there", "remove it, or remove `assets`");
         self.also(&hub.span, "a real one is wanted here");
     }
 

@@ -56,7 +56,7 @@ pub(crate) struct ScenarioFile {
     /// How the user asks for things: by requests to the REST API, or by resources on a hub (`kube`).
     #[schemars(extend("default" = "rest"))]
     pub(crate) api: Option<Text<FrontDoor>>,
-    /// With `api: kube`: which API server a run in real time has. By default the lab's own.
+    /// With `api: kube`: what hub a run has. By default the lab's own, with nothing on it.
     pub(crate) hub: Option<At<HubFile>>,
     /// How the discovery image is made.
     pub(crate) infra_env: Option<InfraEnvFile>,
@@ -242,14 +242,17 @@ pub(crate) struct ClusterNetworkFile {
     pub(crate) host_prefix: Option<At<i64>>,
 }
 
-/// Which API server a run in real time has that asks over Kubernetes.
+/// What hub a run has that asks over Kubernetes.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Hub")]
 pub(crate) struct HubFile {
-    /// A real one, of the programs in this folder (`etcd`, `kube-apiserver`, `kubectl`: the one that envtest uses). A path is relative to
-    /// the scenario's file. `--hub-assets` and `--kubeconfig` on the command line win.
-    pub(crate) assets: Text<Plain>,
+    /// In real time it has a real API server, of the programs in this folder (`etcd`, `kube-apiserver`, `kubectl`: the one that envtest
+    /// uses). A path is relative to the scenario's file. `--hub-assets` and `--kubeconfig` on the command line win.
+    pub(crate) assets: Option<Text<Plain>>,
+    /// It has an operator for bare metal, of this version (`4.20.0`), before the service is started. From 4.12 on service and metal3 share
+    /// hosts: the *converged flow*.
+    pub(crate) baremetal_operator: Option<Text<Plain>>,
 }
 
 /// A group of hosts that are alike.

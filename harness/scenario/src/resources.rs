@@ -5,7 +5,7 @@ use crate::words::ResourceKind;
 /// Whose resource it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceOf {
-    /// Of a host: it is called as the host's id, a BareMetalHost as the host.
+    /// Of a host: it is called as the host's id, a BareMetalHost and its PreprovisioningImage as the host.
     Host,
     /// Of a cluster: it is called as the cluster.
     Cluster,
@@ -44,12 +44,18 @@ const CONDITIONS: &[(ResourceKind, ResourceOf, &[&str])] = &[
     ),
     (ResourceKind::InfraEnv, ResourceOf::Cluster, &["ImageCreated"]),
     (ResourceKind::BareMetalHost, ResourceOf::Host, &[]),
+    (ResourceKind::PreprovisioningImage, ResourceOf::Host, &["Ready", "Error"]),
 ];
 
 impl ResourceKind {
     /// Whose it is, and its types of conditions; `None` for kinds that belong to nobody in particular.
     pub fn conditions(self) -> Option<(ResourceOf, &'static [&'static str])> {
         CONDITIONS.iter().find(|row| row.0 == self).map(|row| (row.1, row.2))
+    }
+
+    /// Is it called as its host, and not as the id that the service gives that?
+    pub fn is_called_as_its_host(self) -> bool {
+        matches!(self, Self::BareMetalHost | Self::PreprovisioningImage)
     }
 
     /// The kinds that belong to a host, or to a cluster.

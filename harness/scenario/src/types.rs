@@ -45,6 +45,8 @@ pub struct Scenario {
     pub api: FrontDoor,
     /// In real time, over Kubernetes: the folder with the programs of a real API server; `None`: the lab's own.
     pub hub_assets: Option<PathBuf>,
+    /// Over Kubernetes: the version of the hub's operator for bare metal, if it has one.
+    pub baremetal_operator: Option<String>,
     /// How the discovery image is made, the same for all infra-envs of the run.
     pub infra_env: InfraEnv,
     /// Clusters in the order of the file. Empty when all hosts stay in the pool.

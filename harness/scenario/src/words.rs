@@ -311,6 +311,8 @@ words! {
         ClusterImageSet = "ClusterImageSet",
         /// A machine, as metal3 knows it.
         BareMetalHost = "BareMetalHost",
+        /// What metal3 boots a machine from.
+        PreprovisioningImage = "PreprovisioningImage",
         /// Labels that hosts get by their hardware.
         AgentClassification = "AgentClassification",
         /// How the service is deployed.

@@ -24,10 +24,26 @@ fn the_api_server_of_a_scenario(#[case] file: &str, #[case] written: &str, #[cas
     assert_eq!(scenario.hub_assets, Some(PathBuf::from(folder)));
 }
 
+/// With an operator for bare metal the API server may be either.
+#[rstest]
+#[case("{baremetal_operator: 4.20.0}", "4.20.0", false)]
+#[case("{baremetal_operator: 4.12.0-0.nightly-2022-09-01, assets: /k8s}", "4.12.0-0.nightly-2022-09-01", true)]
+fn the_operator_of_a_hub(#[case] hub: &str, #[case] version: &str, #[case] real: bool) {
+    let scenario = read("test.yaml", &format!("api: kube\nhub: {hub}")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(scenario.baremetal_operator.as_deref(), Some(version));
+    assert_eq!(scenario.hub_assets.is_some(), real);
+}
+
 #[rstest]
 #[case::over_rest("test.yaml", "hub: {assets: k8s}", "a run that asks over REST has no API server", 5)]
 #[case::empty("test.yaml", "api: kube\nhub: {assets: ''}", "`assets` is empty", 6)]
 #[case::nothing("test.yaml", "api: kube\nhub: {}", "assets", 6)]
+#[case::no_version(
+    "test.yaml",
+    "api: kube\nhub: {baremetal_operator: newest}",
+    "`baremetal_operator` is no version",
+    6
+)]
 #[case::unknown("test.yaml", "api: kube\nhub: {asets: k8s}", "asets", 6)]
 #[case::inside(
     "built-in:a/test.yaml",

@@ -31,6 +31,7 @@ pub(crate) fn ignition(core: &Core, id: Uuid, image_type: Option<ImageType>) -> 
         agent_timeout_start_secs: settings.agent_timeout_start.as_secs(),
         pull_secret_token: None,
         mirrors: row.mirrors.as_ref(),
+        internal_override: row.internal_ignition.as_deref(),
         first_nmstate_version: &settings.min_version_for_nmstate_service,
     };
     discovery_ignition(&input).map_err(|e| Refusal::internal(e.to_string()))

@@ -276,6 +276,13 @@ pub(crate) fn set_mirrors(core: &mut Core, now: Timestamp, id: Uuid, mirrors: Op
     Ok(())
 }
 
+/// Puts into its ignition what the controllers themselves want there.
+pub(crate) fn set_internal_ignition(core: &mut Core, now: Timestamp, id: Uuid, ignition: String) {
+    if core.state.edit_infra_env(id, now, |row| row.internal_ignition = Some(ignition)) {
+        core.announce_image(now, id);
+    }
+}
+
 /// Removes an infra-env that has no hosts any more.
 pub(crate) fn delete(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), Refusal> {
     find(core, id)?;

@@ -20,7 +20,7 @@ use super::object::{
     owner, parsed, reference, text, without,
 };
 use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
-use super::{Command, Who, spec, spoke};
+use super::{Command, Who, fencing, spec, spoke};
 use crate::commands::{binding, hosts, register};
 use crate::rows::HostRow;
 use crate::state::HostKey;
@@ -395,6 +395,7 @@ fn update(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt>
     if said != row.private.ignition_endpoint_http_headers.as_deref().unwrap_or("[]") {
         params.ignition_endpoint_http_headers = Some(headers);
     }
+    params.fencing_credentials = fencing::of_agent(pass, agent, &row)?;
     if params != HostUpdateParams::default() {
         hosts::update(pass.core, pass.now, host, &params)?;
     }
@@ -455,14 +456,17 @@ fn write_status(
     status["bootstrap"] = json!(h.bootstrap == Some(true));
     status["installation_disk_id"] = json!(h.installation_disk_id);
     status["validationsInfo"] = validations;
-    status["inventory"] = inventory(row);
-    status["ntpSources"] = h.ntp_sources.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok()).map_or(
+    // What the host had stays there when it has to say it anew: by that its BareMetalHost finds it.
+    let or_before = |member: &str, now: Value| if now.is_null() { agent["status"][member].clone() } else { now };
+    status["inventory"] = or_before("inventory", inventory(row));
+    let ntp_sources = h.ntp_sources.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok()).map_or(
         Value::Null,
         |list| {
             let one = |s: &Value| json!({ "sourceName": s["source_name"], "sourceState": s["source_state"] });
             json!(list.as_array().into_iter().flatten().map(one).collect::<Vec<_>>())
         },
     );
+    status["ntpSources"] = or_before("ntpSources", ntp_sources);
     let progress = h.progress.clone().unwrap_or_default();
     status["progress"] = json!({
         "currentStage": followed.stage.or(progress.current_stage), "progressInfo": progress.progress_info,

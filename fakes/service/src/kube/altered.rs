@@ -14,7 +14,7 @@ use super::client::{Client, Kind};
 use super::conditions::{OF_CLUSTERS, OF_HOSTS};
 use super::definitions::members;
 use super::object::key_of;
-use super::{Command, Who};
+use super::{Command, Who, preprovisioning};
 
 /// One thing that is wrong with the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +145,7 @@ const FINALIZERS: &[Kind] = &[
     Kind::Agent,
     Kind::AgentClassification,
     Kind::BareMetalHost,
+    Kind::PreprovisioningImage,
 ];
 
 /// Whose change wakes whom. Others' controllers, which are played, are not in it.
@@ -168,6 +169,10 @@ const WAKES: &[(Kind, Who)] = &[
     (Kind::ConfigMap, Who::ServiceConfig),
     (Kind::ClusterImageSet, Who::Cluster),
     (Kind::BareMetalHost, Who::Bmh),
+    (Kind::BareMetalHost, Who::Image),
+    (Kind::InfraEnv, Who::Image),
+    (Kind::PreprovisioningImage, Who::Image),
+    (Kind::PreprovisioningImage, Who::Bmh),
     (Kind::AgentClassification, Who::Classification),
     (Kind::AgentServiceConfig, Who::ServiceConfig),
 ];
@@ -195,6 +200,11 @@ const MARKS: &[(Kind, &str)] = &[
     (Kind::BareMetalHost, "baremetalhost.metal3.io/paused"),
     (Kind::BareMetalHost, "baremetalhost.metal3.io/status"),
     (Kind::BareMetalHost, "cluster.open-cluster-management.io/backup"),
+    (Kind::BareMetalHost, "reboot.metal3.io"),
+    (Kind::BareMetalHost, "bmac.agent-install.openshift.io/drain-status"),
+    (Kind::BareMetalHost, "bmac.agent-install.openshift.io/drain-started-at"),
+    (Kind::PreprovisioningImage, "velero.io/exclude-from-backup"),
+    (Kind::InfraEnv, "infraenv.agent-install.openshift.io/enable-ironic-agent"),
     (Kind::Secret, "agent-install.openshift.io/watch"),
     (Kind::Secret, "cluster.open-cluster-management.io/backup"),
     (Kind::Secret, "hive.openshift.io/cluster-deployment-name"),
@@ -213,10 +223,12 @@ const READ: &[Kind] = &[
     Kind::Agent,
     Kind::AgentClassification,
     Kind::BareMetalHost,
+    Kind::PreprovisioningImage,
 ];
 
 /// Kinds whose status the controllers write.
-const WRITTEN: &[Kind] = &[Kind::AgentClusterInstall, Kind::InfraEnv, Kind::Agent, Kind::AgentClassification];
+const WRITTEN: &[Kind] =
+    &[Kind::AgentClusterInstall, Kind::InfraEnv, Kind::Agent, Kind::AgentClassification, Kind::PreprovisioningImage];
 
 /// Members that the controllers neither read nor write: they are others' affair, or stay as the definition makes them.
 const NOT_OURS: &[(Kind, &[&str])] = &[
@@ -249,19 +261,14 @@ const NOT_OURS: &[(Kind, &[&str])] = &[
             "spec.clusterMetadata.adminPasswordSecretRef.name",
         ],
     ),
-    (Kind::Agent, &["spec.fencingCredentialsSecretRef.name", "spec.fencingCredentialsSecretRef.namespace"]),
+    (Kind::PreprovisioningImage, &["spec.networkDataName", "status.networkData.name", "status.networkData.version"]),
     (
         Kind::BareMetalHost,
         &[
             "spec.online",
             "spec.bootMode",
-            "spec.bmc.address",
-            "spec.bmc.credentialsName",
-            "spec.bmc.disableCertificateVerification",
             "spec.image.format",
             "spec.image.checksum",
-            "spec.customDeploy.method",
-            "spec.automatedCleaningMode",
             "spec.preprovisioningNetworkDataName",
             "spec.hardwareProfile",
             "spec.consumerRef",
@@ -297,6 +304,7 @@ fn conditions() -> impl Iterator<Item = (Kind, &'static str)> {
         .chain(of(Kind::Agent, &["SpecSynced", "Cleanup"]))
         .chain(of(Kind::InfraEnv, &["ImageCreated"]))
         .chain(of(Kind::AgentClassification, &["QueryErrors"]))
+        .chain(of(Kind::PreprovisioningImage, preprovisioning::CONDITIONS))
 }
 
 /// Everything that can be wrong with the controllers, in the order of the tables.

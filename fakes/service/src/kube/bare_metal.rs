@@ -1,5 +1,5 @@
 //! BareMetalHost, without Ironic's part: a host gets the image of its InfraEnv, and its Agent what the annotations say. The contract is
-//! `image`, `online` and annotations.
+//! `image`, `online` and annotations; in the converged flow it is that of `converged`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,19 @@ use super::object::{
     BACKUP_LABEL, BMH_LABEL, INFRA_ENV_LABEL, alike, annotation, is_deleted, label, name, namespace, text,
 };
 use super::pass::{Pass, Stop, merge, put};
+use super::{converged, fencing};
 
-const FINALIZER: &str = "bmac.agent-install.openshift.io/deprovision";
+pub(super) const FINALIZER: &str = "bmac.agent-install.openshift.io/deprovision";
 /// metal3 leaves a machine alone whose BareMetalHost has it.
 pub(super) const DETACHED: &str = "baremetalhost.metal3.io/detached";
 /// metal3 does nothing to a BareMetalHost that has it.
 pub(super) const PAUSED: &str = "baremetalhost.metal3.io/paused";
 /// Its status, for the metal3 of another hub.
 pub(super) const STATUS: &str = "baremetalhost.metal3.io/status";
-const BY_US: &str = "assisted-service-controller";
+pub(super) const BY_US: &str = "assisted-service-controller";
 const INSPECT: &str = "inspect.metal3.io";
+/// What the host has, in metal3's words.
+pub(super) const HARDWARE: &str = "inspect.metal3.io/hardwaredetails";
 /// So long an image must not have changed before hosts get it.
 const COOLS_DOWN: Duration = Duration::from_secs(60);
 
@@ -33,7 +36,7 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         return pass.drop_finalizer(&bmh, FINALIZER);
     }
     if is_deleted(&bmh) {
-        return let_go(pass, &bmh);
+        return if converged::takes_agent(pass, &bmh) { converged::remove(pass, &bmh) } else { let_go(pass, &bmh) };
     }
     pass.finalizer(&bmh, FINALIZER)?;
     let Some(infra_env) = pass.get(Kind::InfraEnv, &format!("{}/{of}", namespace(&bmh))) else { return Ok(()) };
@@ -41,31 +44,61 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         return Err(merge(&bmh, "", &json!({ "metadata": { "labels": { BACKUP_LABEL: "true" } } })));
     }
     let agent = agent_of(pass, &bmh);
+    if pass.converged {
+        // What the host has, metal3's own agent says.
+        return match (converged::share(pass, &bmh, agent.as_deref())?, &agent) {
+            (true, Some(agent)) => {
+                tell_agent(&bmh, agent, &infra_env)?;
+                fencing::credentials(pass, &bmh, agent)
+            }
+            _ => Ok(()),
+        };
+    }
     if let Some(agent) = agent.as_ref().filter(|_| !pass.is_wrong(Beside::NotDetached)) {
         detach(&bmh, agent)?;
     }
-    // It came from another hub: metal3 is to take its status from the annotation.
-    if text(&bmh["status"]["provisioning"]["state"]).is_empty()
-        && [PAUSED, STATUS].iter().all(|name| !annotation(&bmh, name).is_empty())
-    {
-        return Err(merge(&bmh, "", &json!({ "metadata": { "annotations": { PAUSED: null } } })));
-    }
+    restored(&bmh)?;
     // The Agent of a host that has booted from something else is none of its business.
     if attach(pass, &bmh, &infra_env)?
         && let Some(agent) = &agent
     {
         tell_agent(&bmh, agent, &infra_env)?;
+        fencing::credentials(pass, &bmh, agent)?;
         tell_metal3(&bmh, agent)?;
     }
     Ok(())
 }
 
+/// If it came from another hub, metal3 is to take its status from the annotation.
+pub(super) fn restored(bmh: &Value) -> Result<(), Stop> {
+    let kept = [PAUSED, STATUS].iter().all(|name| !annotation(bmh, name).is_empty());
+    if text(&bmh["status"]["provisioning"]["state"]).is_empty() && kept {
+        return Err(merge(bmh, "", &json!({ "metadata": { "annotations": { PAUSED: null } } })));
+    }
+    Ok(())
+}
+
+/// Is the image of that InfraEnv old enough? `Err`: when it will be.
+pub(super) fn cools_down(pass: &Pass<'_>, infra_env: &Value) -> Result<(), Stop> {
+    let created: Option<Timestamp> = text(&infra_env["status"]["createdTime"]).parse().ok();
+    let cool = created.unwrap_or_default() + COOLS_DOWN.div_f64(pass.config.pace.max(0.001));
+    if cool <= pass.now || pass.is_wrong(Beside::ImageUnderFeet) {
+        return Ok(());
+    }
+    Err(Stop::Later(cool.since(pass.now).mul_f64(pass.config.pace)))
+}
+
+/// In the resource as it is to be, takes annotations away.
+pub(super) fn unmark(bmh: &mut Value, names: &[&str]) {
+    if let Some(annotations) = bmh["metadata"]["annotations"].as_object_mut() {
+        annotations.retain(|name, _| !names.contains(&name.as_str()));
+    }
+}
+
 /// It is deleted: metal3 is to look at it again, and the service holds it no more. Its Agent stays.
 fn let_go(pass: &Pass<'_>, bmh: &Value) -> Result<(), Stop> {
     let mut changed = bmh.clone();
-    if let Some(annotations) = changed["metadata"]["annotations"].as_object_mut() {
-        annotations.remove(PAUSED);
-    }
+    unmark(&mut changed, &[PAUSED]);
     if let Some(finalizers) = changed["metadata"]["finalizers"].as_array_mut()
         && !pass.keeps_finalizer(bmh)
     {
@@ -77,7 +110,7 @@ fn let_go(pass: &Pass<'_>, bmh: &Value) -> Result<(), Stop> {
 /// Gives the host the image, once that has settled; does it have it?
 fn attach(pass: &Pass<'_>, bmh: &Value, infra_env: &Value) -> Result<bool, Stop> {
     let url = text(&infra_env["status"]["isoDownloadURL"]);
-    let created: Option<Timestamp> = text(&infra_env["status"]["createdTime"]).parse().ok();
+    let has_image = !url.is_empty() && !text(&infra_env["status"]["createdTime"]).is_empty();
     if !annotation(bmh, DETACHED).is_empty() {
         return Ok(true);
     }
@@ -88,15 +121,13 @@ fn attach(pass: &Pass<'_>, bmh: &Value, infra_env: &Value) -> Result<bool, Stop>
     if changed != *bmh {
         return Err(put(changed));
     }
-    let Some(created) = created.filter(|_| !url.is_empty()) else { return Ok(false) };
+    if !has_image {
+        return Ok(false);
+    }
     if text(&bmh["spec"]["image"]["url"]) == url {
         return Ok(true);
     }
-    let cool = created + COOLS_DOWN.div_f64(pass.config.pace.max(0.001));
-    if cool > pass.now && !pass.is_wrong(Beside::ImageUnderFeet) {
-        let left = cool.since(pass.now);
-        return Err(Stop::Later(left.mul_f64(pass.config.pace)));
-    }
+    cools_down(pass, infra_env)?;
     // One that has booted from another one: nothing is done to it under its feet.
     if !matches!(state, "ready" | "available") && !pass.is_wrong(Beside::ImageUnderFeet) {
         return Ok(false);
@@ -107,7 +138,7 @@ fn attach(pass: &Pass<'_>, bmh: &Value, infra_env: &Value) -> Result<bool, Stop>
 }
 
 /// The newest Agent of the InfraEnv that has the host's MAC.
-fn agent_of(pass: &Pass<'_>, bmh: &Value) -> Option<Arc<Value>> {
+pub(super) fn agent_of(pass: &Pass<'_>, bmh: &Value) -> Option<Arc<Value>> {
     let mac = text(&bmh["spec"]["bootMACAddress"]).to_lowercase();
     let has = |agent: &Value| {
         let interfaces = agent["status"]["inventory"]["interfaces"].as_array();
@@ -217,7 +248,6 @@ fn chosen_disk(bmh: &Value, agent: &Value) -> Option<String> {
 
 /// What the host has, in the words of metal3, once.
 fn tell_metal3(bmh: &Value, agent: &Value) -> Result<(), Stop> {
-    const HARDWARE: &str = "inspect.metal3.io/hardwaredetails";
     let inventory = &agent["status"]["inventory"];
     let interfaces = inventory["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
     if interfaces.is_empty() || !annotation(bmh, HARDWARE).is_empty() {
@@ -259,8 +289,12 @@ fn tell_metal3(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     Err(merge(bmh, "", &said))
 }
 
-/// Keeps the status in an annotation and metal3 away, so that the BareMetalHost can be moved to another hub as it is.
-fn pause(bmh: &Value) -> Result<(), Stop> {
+/// Keeps the status in an annotation and metal3 away, so that the BareMetalHost can be moved to another hub as it is. Not before it is
+/// detached: that is to be kept, too.
+pub(super) fn pause(bmh: &Value) -> Result<(), Stop> {
+    if bmh["status"]["operationalStatus"] != "detached" {
+        return Ok(());
+    }
     let kept: Option<Value> = serde_json::from_str(annotation(bmh, STATUS)).ok();
     let same = kept.is_some_and(|kept| alike(&kept, &bmh["status"]));
     if same && annotation(bmh, PAUSED) == BY_US {
@@ -272,10 +306,15 @@ fn pause(bmh: &Value) -> Result<(), Stop> {
     Err(put(changed))
 }
 
+/// Has the host left its cluster, and must boot from the discovery image?
+pub(super) fn waits_for_boot(agent: &Value) -> bool {
+    text(&agent["status"]["debugInfo"]["state"]) == "unbinding-pending-user-action"
+}
+
 /// A host that is being installed, or is, is nothing that metal3 should switch off.
 fn detach(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     let stage = text(&agent["status"]["progress"]["currentStage"]);
-    let waits = text(&agent["status"]["debugInfo"]["state"]) == "unbinding-pending-user-action";
+    let waits = waits_for_boot(agent);
     let wanted = !waits && matches!(stage, "Failed" | "Rebooting" | "Joined" | "Done");
     let is = !annotation(bmh, DETACHED).is_empty();
     if wanted && !is {
@@ -283,13 +322,12 @@ fn detach(bmh: &Value, agent: &Value) -> Result<(), Stop> {
         changed["metadata"]["annotations"][DETACHED] = json!(BY_US);
         return Err(put(changed));
     }
-    // Only then: what is kept is to say that it is detached.
-    if wanted && bmh["status"]["operationalStatus"] == "detached" {
+    if wanted {
         pause(bmh)?;
     }
     if waits && is {
         // It is to boot from its image again.
-        let patch = json!({ "metadata": { "annotations": { DETACHED: null, PAUSED: null, "inspect.metal3.io/hardwaredetails": null } },
+        let patch = json!({ "metadata": { "annotations": { DETACHED: null, PAUSED: null, HARDWARE: null } },
                             "spec": { "image": null } });
         return Err(merge(bmh, "", &patch));
     }

@@ -3,12 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
 
 use super::object::{INFRA_ENV_LABEL, key_of, label, namespace, reference, version_of};
+
+/// A kind that is not there is asked for so much later.
+const NOT_THERE: Duration = Duration::from_secs(10);
 
 /// A kind that the controllers look at or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +39,8 @@ pub enum Kind {
     AgentServiceConfig,
     /// `BareMetalHost`
     BareMetalHost,
+    /// `PreprovisioningImage`
+    PreprovisioningImage,
 }
 
 /// A kind, its name, group and version, plural, and whether it is in a namespace.
@@ -70,6 +76,7 @@ const KINDS: &[Row] = &[
         false,
     ),
     (Kind::BareMetalHost, "BareMetalHost", "metal3.io/v1alpha1", "baremetalhosts", true),
+    (Kind::PreprovisioningImage, "PreprovisioningImage", "metal3.io/v1alpha1", "preprovisioningimages", true),
 ];
 
 impl Kind {
@@ -121,6 +128,11 @@ impl Kind {
         }
         let root = if self.api_version().contains('/') { "apis" } else { "api" };
         format!("/{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural())
+    }
+
+    /// Is it metal3's? A hub need not have it.
+    pub fn is_metal3_s(self) -> bool {
+        self.api_version() == "metal3.io/v1alpha1"
     }
 
     /// The kind of that resource.
@@ -201,11 +213,11 @@ impl Default for Known {
     }
 }
 
-/// The key of what an object belongs to: of Agents and BareMetalHosts their InfraEnv, of InfraEnvs and AgentClusterInstalls their
+/// The key of what an object belongs to: of Agents, BareMetalHosts and PreprovisioningImages their InfraEnv, of InfraEnvs and AgentClusterInstalls their
 /// ClusterDeployment. Who looks for those of one need not look at all.
 fn belongs(kind: Kind, object: &Value) -> Option<String> {
     let of = match kind {
-        Kind::Agent | Kind::BareMetalHost => {
+        Kind::Agent | Kind::BareMetalHost | Kind::PreprovisioningImage => {
             let infra_env = label(object, INFRA_ENV_LABEL);
             if infra_env.is_empty() { String::new() } else { format!("{}/{infra_env}", namespace(object)) }
         }
@@ -320,10 +332,13 @@ impl Client {
         let Some(kind) = self.by_state(State::Lists(tag)).or_else(|| self.by_state(State::Watches(tag))) else {
             return Vec::new();
         };
+        let is_missing = kind.is_metal3_s() && answer.as_ref().is_ok_and(|response| response.status == 404);
         let list: Option<Value> = answer.ok().filter(Response::is_success).and_then(|response| response.decode().ok());
         let Some(Value::Array(items)) = list.as_ref().map(|list| list["items"].clone()) else {
             if let Some(known) = self.known.get_mut(&kind) {
-                known.state = State::Waits(again);
+                // A hub without the kind has nothing of it, and nobody expects it to come.
+                known.state = State::Waits(if is_missing { again + NOT_THERE } else { again });
+                known.complete |= is_missing;
             }
             return Vec::new();
         };

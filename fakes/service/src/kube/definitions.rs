@@ -65,7 +65,8 @@ fn kind(head: &str) -> Value {
     let condition = json!({
         "type": "object", "required": ["type", "status"],
         "properties": { "type": text, "status": text, "reason": text, "message": text,
-                        "lastTransitionTime": time, "lastProbeTime": time },
+                        "lastTransitionTime": time, "lastProbeTime": time,
+                        "observedGeneration": { "type": "integer", "format": "int64" } },
     });
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -1,12 +1,10 @@
-//! What others do on a hub. Hive says on a ClusterDeployment what became of its installation; metal3 provisions BareMetalHosts. A hub that
-//! has them does without these.
+//! What Hive does on a hub: it says on a ClusterDeployment what became of its installation. A hub that has it does without this.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::bare_metal::{DETACHED, PAUSED, STATUS};
 use super::client::Kind;
 use super::conditions::{Condition, merged};
-use super::object::{annotation, filled, install_of, is_deleted, text, time};
+use super::object::{filled, install_of, is_deleted, text, time};
 use super::pass::{Pass, Stop, put};
 
 /// Conditions of an AgentClusterInstall, and what they are called on its ClusterDeployment.
@@ -61,36 +59,4 @@ pub(super) fn hive(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         status["installedTimestamp"] = time(pass.now);
     }
     pass.status(&cd, status)
-}
-
-/// metal3's part: a host that is described gets available, and one that has an image is provisioned with it.
-pub(super) fn metal3(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
-    let Some(bmh) = pass.get(Kind::BareMetalHost, key) else { return Ok(()) };
-    if is_deleted(&bmh) || !annotation(&bmh, PAUSED).is_empty() {
-        return Ok(());
-    }
-    // One that comes from another hub is as it was there.
-    if bmh["status"]["provisioning"].is_null()
-        && let Ok(kept) = serde_json::from_str::<Value>(annotation(&bmh, STATUS))
-    {
-        return pass.status(&bmh, kept);
-    }
-    // What it has never looked at has no status that could be changed: the kind wants all of it.
-    if !bmh["status"]["provisioning"].is_null() && !annotation(&bmh, DETACHED).is_empty() {
-        let mut status = bmh["status"].clone();
-        status["operationalStatus"] = json!("detached");
-        return pass.status(&bmh, status);
-    }
-    let image = text(&bmh["spec"]["image"]["url"]);
-    let online = bmh["spec"]["online"] == true;
-    let mut status = bmh["status"].clone();
-    let state = if image.is_empty() { "available" } else { "provisioned" };
-    status["provisioning"] = json!({ "state": state, "ID": bmh["metadata"]["uid"], "image": bmh["spec"]["image"] });
-    status["operationalStatus"] = json!("OK");
-    // The kind wants it, though nobody reads it any more.
-    status["hardwareProfile"] = json!("unknown");
-    status["poweredOn"] = json!(online && !image.is_empty());
-    status["errorMessage"] = json!("");
-    status["errorCount"] = json!(0);
-    pass.status(&bmh, status)
 }

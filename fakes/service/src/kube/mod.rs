@@ -11,7 +11,10 @@
 //! * `clusters`, `infra_envs`, `agents`, `bare_metal`, `classification` are the passes of the kinds. `conditions` has the tables of
 //!   conditions.
 //! * `spoke` is about the cluster that is installed: its own API server, which the Secret with its kubeconfig names.
-//! * `hub` plays what others do on a hub: Hive for clusters that are installed, metal3 for bare-metal hosts; `kubelet` plays the nodes that
+//! * Of a hub with OpenShift `operator` asks whether service and metal3 share hosts. Where they do, `converged` is what becomes of a
+//!   BareMetalHost, `preprovisioning` and `ironic` give metal3 its image, and `drain` empties the node of a host that is taken away.
+//!   `fencing` makes the credentials of a host known to its cluster.
+//! * `hub` plays what others do on a hub: Hive for clusters that are installed; `metal3` is that for bare-metal hosts; `kubelet` plays the nodes that
 //!   join an installed cluster, and [`NodeRequest`] is what they ask for. `service_config` is the operator's.
 //! * `lease` says which process has the controllers; where that is asked, [`Elector`] stands beside [`Door`].
 //! * `mirrors` reads the ConfigMaps with mirrors of registries.
@@ -24,16 +27,23 @@ mod classification;
 mod client;
 mod clusters;
 mod conditions;
+mod converged;
 mod definitions;
+mod drain;
+mod fencing;
 mod hub;
 mod infra_envs;
+mod ironic;
 mod kubeconfig;
 mod kubelet;
 mod lease;
+mod metal3;
 mod mirrors;
 mod node_request;
 mod object;
+mod operator;
 mod pass;
+mod preprovisioning;
 mod service_config;
 mod spec;
 mod spoke;
@@ -55,6 +65,7 @@ pub use self::kubelet::{lease_of_node, server_of_cluster};
 pub use self::lease::Elector;
 pub use self::node_request::NodeRequest;
 pub use self::object::INFRA_ENV_LABEL;
+pub use self::operator::{is_converged, operator};
 
 use self::altered::{Beside, Memory};
 use self::client::{Change, Client};
@@ -93,6 +104,8 @@ pub enum Who {
     Agent,
     /// BareMetalHosts.
     Bmh,
+    /// PreprovisioningImages.
+    Image,
     /// AgentClassifications.
     Classification,
     /// The AgentServiceConfig.
@@ -266,8 +279,21 @@ pub struct Door {
     commands: Vec<(Command, Uuid)>,
     stats: DoorStats,
     begun: bool,
+    /// Whether service and metal3 share hosts.
+    flow: Flow,
     /// What is wrong on purpose with the service's controllers.
     altered: Option<WrongController>,
+}
+
+/// Do service and metal3 share hosts (the converged flow)? That is decided once, before the first pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// The hub was not asked yet.
+    Unknown,
+    /// It was asked, with that tag.
+    Asked(u64),
+    /// Has the hub an operator that shares hosts?
+    Known(bool),
 }
 
 impl Door {
@@ -285,6 +311,7 @@ impl Door {
             commands: Vec::new(),
             stats: DoorStats::default(),
             begun: false,
+            flow: Flow::Unknown,
             altered: None,
         }
     }
@@ -309,14 +336,20 @@ impl Door {
         if !self.begun {
             return Some(Timestamp::UNSET);
         }
-        let pass = if self.busy.is_none() && self.client.is_complete() { self.queue.next() } else { None };
+        let pass = if self.busy.is_none() && self.is_ready() { self.queue.next() } else { None };
         [pass, self.client.next_wake()].into_iter().flatten().min()
+    }
+
+    /// Is all known that passes need?
+    fn is_ready(&self) -> bool {
+        matches!(self.flow, Flow::Known(_)) && self.client.is_complete()
     }
 
     /// Does what is due.
     pub fn wake(&mut self, core: &mut Core, now: Timestamp) {
         if !std::mem::replace(&mut self.begun, true) {
             self.altered = core.wrong_controller();
+            self.flow = Flow::Asked(self.client.ask(operator::question()));
             let rows = core.state.snapshot();
             rows.clusters.into_iter().for_each(|row| self.cluster_row(now, &row));
             rows.infra_envs.into_iter().for_each(|row| self.infra_env_row(now, &row));
@@ -328,7 +361,9 @@ impl Door {
 
     /// An answer is there; `Err`: there was none, and why.
     pub fn answered(&mut self, core: &mut Core, now: Timestamp, tag: u64, answer: Result<Response, String>) {
-        if let Some((_, turn)) = self.busy.take_if(|(of, _)| *of == tag) {
+        if self.flow == Flow::Asked(tag) {
+            self.flow = Flow::Known(operator::says_converged(answer.as_ref()));
+        } else if let Some((_, turn)) = self.busy.take_if(|(of, _)| *of == tag) {
             self.wrote(now, turn, answer);
         } else if let Some((question, turn)) = self.waiting.remove(&tag) {
             self.heard(now, question, turn, answer);
@@ -349,6 +384,9 @@ impl Door {
 
     /// The API server was restarted: what was asked gets no answer, and watches are over.
     pub fn lost(&mut self, core: &mut Core, now: Timestamp) {
+        if let Flow::Asked(_) = self.flow {
+            self.flow = Flow::Known(false);
+        }
         if let Some((_, turn)) = self.busy.take() {
             self.wrote(now, turn, Err("the connection was lost".to_owned()));
         }
@@ -408,7 +446,7 @@ impl Door {
 
     /// Makes passes until one writes, or none is due.
     fn go_on(&mut self, core: &mut Core, now: Timestamp) {
-        while self.busy.is_none() && self.client.is_complete() {
+        while self.busy.is_none() && self.is_ready() {
             let next = self.current.take().or_else(|| self.resumed.pop_front());
             let Some(mut turn) = next.or_else(|| self.queue.pop(now).map(Turn::new)) else {
                 return;
@@ -461,8 +499,11 @@ impl Door {
         let item = &turn.item;
         let now = core.begin(now);
         let mut wanted = Vec::new();
+        let shares = self.flow == Flow::Known(true);
         let mut pass = Pass {
             wrong: self.wrong(item.0),
+            // The others do not ask whether the service may.
+            converged: shares && (!item.0.is_the_service_s() || core.config.settings.allow_converged_flow),
             core,
             client: &self.client,
             index: &mut self.index,
@@ -475,7 +516,7 @@ impl Door {
         let key = item.1.as_str();
         let outcome = match item.0 {
             Who::Hive => hub::hive(&mut pass, key),
-            Who::Metal3 => hub::metal3(&mut pass, key),
+            Who::Metal3 => metal3::pass(&mut pass, key),
             Who::Spoke => kubelet::cluster(&mut pass, key),
             Who::Kubelet => kubelet::pass(&mut pass, key),
             // Another service does it.
@@ -485,6 +526,7 @@ impl Door {
             Who::Host => agents::make(&mut pass, key),
             Who::Agent => agents::pass(&mut pass, key),
             Who::Bmh => bare_metal::pass(&mut pass, key),
+            Who::Image => preprovisioning::pass(&mut pass, key),
             Who::Classification => classification::pass(&mut pass, key),
             Who::ServiceConfig => service_config::pass(&mut pass, key),
         };
@@ -590,6 +632,39 @@ fn service_config(client: &Client, namespace: &str) -> Option<Item> {
     named.then(|| (Who::ServiceConfig, "agent".to_owned()))
 }
 
+/// A BareMetalHost and its PreprovisioningImage are called the same, and who looks at one looks at the other.
+fn of_bare_metal(client: &Client, config: &DoorConfig, key: &str) -> Vec<Item> {
+    let mut items = vec![(Who::Bmh, key.to_owned())];
+    if client.get(Kind::PreprovisioningImage, key).is_some() {
+        items.push((Who::Image, key.to_owned()));
+    }
+    if config.metal3 {
+        items.push((Who::Metal3, key.to_owned()));
+    }
+    items
+}
+
+/// Whose passes look at that Secret.
+fn of_secret(client: &Client, config: &DoorConfig, key: &str, object: &Value) -> Vec<Item> {
+    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+    let named = |of: &Value| of["spec"]["pullSecretRef"]["name"] == name;
+    // Those that the controllers make themselves belong to the cluster whose label they have.
+    let of = label(object, CLUSTER_OF_SECRET);
+    let clusters = client.all_in(Kind::ClusterDeployment, namespace);
+    let infra_envs = client.all_in(Kind::InfraEnv, namespace);
+    let named_by = |(key, cd): &(&String, &Arc<Value>)| {
+        named(cd) || !of.is_empty() && key.split_once('/').is_some_and(|(_, name)| name == of)
+    };
+    let clusters = clusters.filter(named_by).map(|(key, _)| (Who::Cluster, key.clone()));
+    let infra_envs = infra_envs.filter(|(_, ie)| named(ie)).map(|(key, _)| (Who::InfraEnv, key.clone()));
+    let token = |agent: &Value| reference(&agent["spec"]["ignitionEndpointTokenReference"], namespace) == key;
+    let agents = client.all_in(Kind::Agent, namespace).filter(|(_, agent)| token(agent));
+    let agents = agents.map(|(key, _)| (Who::Agent, key.clone()));
+    let installed = kubelet::of_secret(object).filter(|_| config.clusters.is_some());
+    let installed = installed.map(|cluster| (Who::Spoke, cluster));
+    clusters.chain(infra_envs).chain(agents).chain(service_config(client, namespace)).chain(installed).collect()
+}
+
 /// Whose passes look at that resource.
 fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object: &Value) -> Vec<Item> {
     let own = |who: Who| vec![(who, key.to_owned())];
@@ -614,6 +689,7 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
         Kind::InfraEnv => {
             let mut items = own(Who::InfraEnv);
             items.extend(client.all_of(Kind::BareMetalHost, key).map(|(key, _)| (Who::Bmh, key.clone())));
+            items.extend(client.all_of(Kind::PreprovisioningImage, key).map(|(key, _)| (Who::Image, key.clone())));
             items
         }
         Kind::NMStateConfig => {
@@ -627,6 +703,10 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
             let host = label(object, BMH_LABEL);
             if !host.is_empty() {
                 items.push((Who::Bmh, format!("{namespace}/{host}")));
+                // Where it shares hosts it sees by them how far they are.
+                if config.metal3 && client.get(Kind::PreprovisioningImage, &format!("{namespace}/{host}")).is_some() {
+                    items.push((Who::Metal3, format!("{namespace}/{host}")));
+                }
             } else {
                 let of = format!("{namespace}/{}", label(object, INFRA_ENV_LABEL));
                 items.extend(client.all_of(Kind::BareMetalHost, &of).map(|(key, _)| (Who::Bmh, key.clone())));
@@ -635,25 +715,7 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
             items.extend(classes.map(|(key, _)| (Who::Classification, key.clone())));
             items
         }
-        Kind::Secret => {
-            let name = key.split_once('/').map_or(key, |(_, name)| name);
-            let named = |of: &Value| of["spec"]["pullSecretRef"]["name"] == name;
-            // Those that the controllers make themselves belong to the cluster whose label they have.
-            let of = label(object, CLUSTER_OF_SECRET);
-            let clusters = client.all_in(Kind::ClusterDeployment, namespace);
-            let infra_envs = client.all_in(Kind::InfraEnv, namespace);
-            let named_by = |(key, cd): &(&String, &Arc<Value>)| {
-                named(cd) || !of.is_empty() && key.split_once('/').is_some_and(|(_, name)| name == of)
-            };
-            let clusters = clusters.filter(named_by).map(|(key, _)| (Who::Cluster, key.clone()));
-            let infra_envs = infra_envs.filter(|(_, ie)| named(ie)).map(|(key, _)| (Who::InfraEnv, key.clone()));
-            let token = |agent: &Value| reference(&agent["spec"]["ignitionEndpointTokenReference"], namespace) == key;
-            let agents = client.all_in(Kind::Agent, namespace).filter(|(_, agent)| token(agent));
-            let agents = agents.map(|(key, _)| (Who::Agent, key.clone()));
-            let installed = kubelet::of_secret(object).filter(|_| config.clusters.is_some());
-            let installed = installed.map(|cluster| (Who::Spoke, cluster));
-            clusters.chain(infra_envs).chain(agents).chain(service_config(client, namespace)).chain(installed).collect()
-        }
+        Kind::Secret => of_secret(client, config, key, object),
         Kind::ConfigMap | Kind::ClusterImageSet => {
             // What waits for one of these says so in its status and is looked at again.
             let mut items: Vec<Item> = Vec::new();
@@ -675,13 +737,7 @@ fn concerned(client: &Client, config: &DoorConfig, kind: Kind, key: &str, object
             items.extend(service_config(client, namespace));
             items
         }
-        Kind::BareMetalHost => {
-            let mut items = own(Who::Bmh);
-            if config.metal3 {
-                items.extend(own(Who::Metal3));
-            }
-            items
-        }
+        Kind::BareMetalHost | Kind::PreprovisioningImage => of_bare_metal(client, config, key),
         Kind::AgentClassification => own(Who::Classification),
         Kind::AgentServiceConfig => own(Who::ServiceConfig),
     }

@@ -96,6 +96,8 @@ pub(super) struct Answers {
 pub(super) struct Pass<'a> {
     /// What is wrong on purpose.
     pub(super) wrong: Option<WrongController>,
+    /// Do service and metal3 share hosts?
+    pub(super) converged: bool,
     pub(super) core: &'a mut Core,
     pub(super) client: &'a Client,
     pub(super) index: &'a mut Index,

@@ -29,7 +29,7 @@ use crate::state::HostKey;
 /// On an Agent: what its node left in its cluster is left there.
 const SKIPS_CLEAN_UP: &str = "agent.agent-install.openshift.io/skip-spoke-cleanup";
 /// On a BareMetalHost: its like and its Machine were made in the cluster.
-const MADE_THERE: &str = "agent.agent-install.openshift.io/spoke-bmh-machine-created";
+pub(super) const MADE_THERE: &str = "bmac.agent-install.openshift.io/spoke-bmh-machine-created";
 pub(super) const NODES: &str = "/api/v1/nodes";
 const MACHINES: &str = "/apis/machine.openshift.io/v1beta1/namespaces";
 const WORKERS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/worker";
@@ -66,7 +66,7 @@ pub(super) fn kubeconfig_of(pass: &Pass<'_>, cluster: &str) -> Result<(Arc<Value
 }
 
 /// Where the API server of a ClusterDeployment's cluster is.
-fn server(pass: &Pass<'_>, cluster: &str) -> Result<String, Trouble> {
+pub(super) fn server(pass: &Pass<'_>, cluster: &str) -> Result<String, Trouble> {
     let missing = |key| Trouble::Unknown(format!("failed to get kubeconfig secret {key}: Secret not found"));
     let (secret, server) = kubeconfig_of(pass, cluster).map_err(missing)?;
     pass.mark_as_used(&secret)?;
@@ -80,7 +80,7 @@ fn server(pass: &Pass<'_>, cluster: &str) -> Result<String, Trouble> {
 }
 
 /// Asks it; a status that is no success is an error, but for 404 of something that is looked for.
-fn ask<'p>(pass: &'p Pass<'_>, server: &str, request: Request) -> Result<Option<&'p Response>, Trouble> {
+pub(super) fn ask<'p>(pass: &'p Pass<'_>, server: &str, request: Request) -> Result<Option<&'p Response>, Trouble> {
     let what = format!("{} {}", request.method, request.path);
     match pass.asked(server, request)? {
         Ok(response) if response.is_success() => Ok(Some(response)),
@@ -95,7 +95,7 @@ pub(super) fn look(pass: &Pass<'_>, server: &str, path: String) -> Result<Option
     Ok(response.and_then(|response| response.decode().ok()))
 }
 
-fn merge(pass: &Pass<'_>, server: &str, path: String, patch: &Value) -> Result<(), Trouble> {
+pub(super) fn merge(pass: &Pass<'_>, server: &str, path: String, patch: &Value) -> Result<(), Trouble> {
     let mut request = Request::new(Method::Patch, path);
     request.body = patch.to_string().into_bytes().into();
     ask(pass, server, request.header("content-type", "application/merge-patch+json")).map(drop)

@@ -63,6 +63,7 @@ pub const SPOKE_KINDS: &[(&str, &str, &str, bool)] = &[
     ("Machine", "machine.openshift.io/v1beta1", "machines", true),
     ("MachineSet", "machine.openshift.io/v1beta1", "machinesets", true),
     ("BareMetalHost", "metal3.io/v1alpha1", "baremetalhosts", true),
+    ("Pod", "v1", "pods", true),
 ];
 
 /// The node of a host asks its cluster for a certificate.

@@ -53,6 +53,7 @@ async fn what_needs_an_image_service_passes_with_one() {
 #[case::changes(&["changes", "specs"])]
 #[case::mirrors(&["mirrors", "service-config"])]
 #[case::spoke(&["spoke", "status"])]
+#[case::converged(&["converged"])]
 #[tokio::test]
 async fn the_simulated_controllers_pass_all_checks(#[case] areas: &[&str]) {
     let services = Services::new(settings("1s")).await.unwrap();
@@ -78,6 +79,7 @@ fn each_area_over_kubernetes_is_performed() {
         "binding",
         "changes",
         "classifications",
+        "converged",
         "deletion",
         "infra-envs",
         "installation",

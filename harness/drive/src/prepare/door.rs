@@ -52,6 +52,10 @@ pub(super) fn not_over_kube(target: &Target, scenario: &Scenario, hub: &HubChoic
     if let Some(why) = why {
         return Some(why.to_owned());
     }
+    if scenario.baremetal_operator.is_some() && hub.existing().is_some() {
+        let why = "a hub that is there has its own operators: leave `baremetal_operator` out, or use a hub of the run";
+        return Some(why.to_owned());
+    }
     if let Some(fault) = scenario.faults.iter().find(|fault| *hub != HubChoice::Ours && fault.row().needs_hub()) {
         return Some(format!(
             "line {}: the fault {} ({}): only the lab's own API server does something wrong on purpose: leave{} out",

@@ -317,10 +317,11 @@ impl User {
         Kind::Agent.path_of(&format!("{namespace}/{}", self.hosts[host].id))
     }
 
-    fn bare_metal_host_path(&self, host: usize) -> String {
+    /// Where a resource is that is called as its host.
+    fn described_path(&self, kind: Kind, host: usize) -> String {
         let host = &self.scenario.hosts[host];
         let namespace = host.cluster.as_deref().unwrap_or(POOL);
-        Kind::BareMetalHost.path_of(&format!("{namespace}/{}", host.name))
+        kind.path_of(&format!("{namespace}/{}", host.name))
     }
 
     /// The request of a task; nothing for tasks that are the same over both doors.
@@ -340,7 +341,9 @@ impl User {
             }
             UserTask::AwaitCluster(whose) => at(Kind::AgentClusterInstall, *whose),
             UserTask::AwaitInfraEnv(whose) => at(Kind::InfraEnv, *whose),
-            UserTask::LookAtBareMetalHost { host } => Request::new(Method::Get, self.bare_metal_host_path(*host)),
+            UserTask::LookAtBareMetalHost { host } => {
+                Request::new(Method::Get, self.described_path(Kind::BareMetalHost, *host))
+            }
             UserTask::Approve { host } => merge(self.agent_path(*host), &self.approval(*host)),
             UserTask::NodeIsUp { host } => {
                 let (cluster, id) =
@@ -369,7 +372,8 @@ impl User {
         let cluster = action.cluster.as_deref().unwrap_or_default();
         let install = Kind::AgentClusterInstall.path_of(&format!("{cluster}/{cluster}"));
         let agent = host.map(|host| self.agent_path(host));
-        let described = host.map(|host| self.bare_metal_host_path(host));
+        let described = host.map(|host| self.described_path(Kind::BareMetalHost, host));
+        let image = host.map(|host| self.described_path(Kind::PreprovisioningImage, host));
         let ips = |ips: &[std::net::IpAddr]| ips.iter().map(|ip| ip.to_string()).collect::<Vec<_>>();
         let spec = |spec: Value| json!({ "spec": spec });
         Some(match action.kind {
@@ -416,10 +420,10 @@ impl User {
             }
             ActionKind::Approve => merge(agent?, &self.approval(host?)),
             ActionKind::PatchResource | ActionKind::Annotate => {
-                merge(self.resource_path(action, cluster, [agent, described])?, action.object.as_ref()?)
+                merge(self.resource_path(action, cluster, [agent, described, image])?, action.object.as_ref()?)
             }
             ActionKind::DeleteResource => {
-                Request::new(Method::Delete, self.resource_path(action, cluster, [agent, described])?)
+                Request::new(Method::Delete, self.resource_path(action, cluster, [agent, described, image])?)
             }
             // Refused when the run was prepared.
             ActionKind::Cancel | ActionKind::Reset | ActionKind::BootDiscovery => return None,
@@ -431,11 +435,12 @@ impl User {
         &self,
         action: &vlab_scenario::Action,
         cluster: &str,
-        [agent, described]: [Option<String>; 2],
+        [agent, described, image]: [Option<String>; 3],
     ) -> Option<String> {
         match Kind::of(action.resource?.as_str())? {
             Kind::Agent => agent,
             Kind::BareMetalHost => described,
+            Kind::PreprovisioningImage => image,
             kind => Some(kind.path_of(&format!("{cluster}/{cluster}"))),
         }
     }
@@ -493,8 +498,16 @@ impl User {
                 }
                 let object: Value = reply.result.ok().and_then(|response| response.decode().ok()).unwrap_or_default();
                 let status = &object["status"];
-                let has_image = object["spec"]["image"]["url"].as_str().is_some_and(|url| !url.is_empty());
-                let on = has_image && status["provisioning"]["state"] == "provisioned" && status["poweredOn"] == true;
+                // Where metal3 deploys it, the host runs before that is done.
+                let state = &status["provisioning"]["state"];
+                let runs = match object["spec"]["customDeploy"].is_object() {
+                    true => *state == "provisioning" || *state == "provisioned",
+                    false => {
+                        let url = object["spec"]["image"]["url"].as_str();
+                        url.is_some_and(|url| !url.is_empty()) && *state == "provisioned"
+                    }
+                };
+                let on = runs && status["poweredOn"] == true;
                 if on && !std::mem::replace(&mut self.hosts[*host].powered, true) {
                     self.powered.push(*host);
                 }

@@ -195,10 +195,16 @@ impl Judge<'_> {
         let hosts = self.hosts(subject)?;
         let mut text = String::new();
         for (id, _) in &hosts {
-            let seen = self.reasons_of(resource, &id.to_string(), condition);
+            let seen = self.reasons_of(resource, &self.called(resource, *id), condition);
             text = compare(&wanted, &seen, mode).map_err(|d| Failure::new(d.text).host(*id).at(d.at))?;
         }
         Ok(if hosts.len() == 1 { text } else { format!("so did all {} hosts", hosts.len()) })
+    }
+
+    /// How that resource of a host is called.
+    fn called(&self, resource: ResourceKind, host: Uuid) -> String {
+        let name = self.directory().host_names.get(&host).filter(|_| resource.is_called_as_its_host());
+        name.cloned().unwrap_or_else(|| host.to_string())
     }
 
     /// What reasons a condition had, one after the other. A resource that is made again begins anew.

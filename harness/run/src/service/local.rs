@@ -158,6 +158,7 @@ async fn start_hub(order: &ServiceOrder<'_>, wanted: &HubOrder, kind: &ProcessKi
         Hub::metrics_port().map_err(lab("service"))?;
     }
     let assets = order.prepared.hub.assets();
+    let wanted = &HubOrder { bare_metal: order.prepared.scenario.baremetal_operator.clone(), ..wanted.clone() };
     let start =
         async { Hub::start(wanted, assets, order.folder, order.ledger.clone()).await.map_err(lab("API server")) };
     // A real one is two programs with data on disk: it is not given up in the middle.

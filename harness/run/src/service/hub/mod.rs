@@ -30,7 +30,7 @@ use vlab_lab::ledger::Ledger;
 use vlab_lab::process::{Child, Program};
 use vlab_lab::wait;
 use vlab_model::lease::{NAME as LEASE, NAMESPACE};
-use vlab_service_server::hub::{address_in, kubeconfig as plain_kubeconfig};
+use vlab_service_server::hub::{address_in, kubeconfig as plain_kubeconfig, operator};
 
 use self::assets::Assets;
 use super::environment::Kube;
@@ -81,6 +81,8 @@ pub struct HubOrder {
     pub program: Option<PathBuf>,
     /// The folder with the definitions of the service's kinds, as they are in its repository; `None`: those that the simulated service has.
     pub definitions: Option<PathBuf>,
+    /// The version of its operator for bare metal, if it is to have one.
+    pub bare_metal: Option<String>,
 }
 
 /// A hub that is up. Its processes end with the last owner.
@@ -173,10 +175,13 @@ impl Hub {
             (None, Some(path)) => Of::Ours(path.clone()),
             (None, None) => Of::Ours(program().map_err(StartError::NoApiServer)?),
         };
-        let definitions = match &order.definitions {
-            Some(folder) => read_definitions(folder)?,
-            None => vlab_service_server::hub::definitions(),
-        };
+        let ours = vlab_service_server::hub::definitions();
+        let mut definitions = order.definitions.as_deref().map_or_else(|| Ok(ours.clone()), read_definitions)?;
+        // Operators are OpenShift's: the service's repository may not define them.
+        let is_operator = |definition: &&Value| definition["spec"]["names"]["kind"] == "ClusterOperator";
+        if !definitions.iter().any(|definition| is_operator(&definition)) {
+            definitions.extend(ours.iter().find(is_operator).cloned());
+        }
         let metal = definitions.iter().any(|d| d["spec"]["names"]["kind"] == "BareMetalHost");
         let (programs, endpoint) = match of {
             Of::Real(assets) => {
@@ -200,7 +205,7 @@ impl Hub {
             }
         };
         let made = match made {
-            Ok(()) => fill(&endpoint, &definitions).await,
+            Ok(()) => fill(&endpoint, &definitions, order.bare_metal.as_deref()).await,
             Err(error) => Err(error),
         };
         match made {
@@ -354,8 +359,8 @@ fn read_definitions(folder: &Path) -> Result<Vec<Value>, StartError> {
     Ok(all)
 }
 
-/// Makes the kinds, and the namespace of the service.
-async fn fill(endpoint: &Endpoint, definitions: &[Value]) -> Result<(), StartError> {
+/// Makes the kinds, the namespace of the service, and what an operator for bare metal of that version has.
+async fn fill(endpoint: &Endpoint, definitions: &[Value], bare_metal: Option<&str>) -> Result<(), StartError> {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
     make(endpoint, "/api/v1/namespaces", &namespace).await?;
     for definition in definitions {
@@ -364,6 +369,15 @@ async fn fill(endpoint: &Endpoint, definitions: &[Value]) -> Result<(), StartErr
     for definition in definitions {
         let name = definition["metadata"]["name"].as_str().unwrap_or_default();
         wait_for_kind(endpoint, name).await?;
+    }
+    for request in bare_metal.map(operator).into_iter().flatten() {
+        let answer = ask(endpoint, &request, ANSWER).await;
+        // A definition may know no status of its own: then it was made with that.
+        let has_no_status =
+            request.path.ends_with("/status") && answer.as_ref().is_ok_and(|answer| answer.status == 404);
+        if !has_no_status {
+            done(answer, || format!("{} {}", request.method, request.path))?;
+        }
     }
     Ok(())
 }
@@ -387,7 +401,11 @@ async fn wait_for_kind(endpoint: &Endpoint, name: &str) -> Result<(), StartError
 
 async fn make(endpoint: &Endpoint, path: &str, object: &Value) -> Result<(), StartError> {
     let subject = || format!("{} {}", object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"]);
-    let answer = ask(endpoint, &Request::new(Method::Post, path).json(object), ANSWER).await;
+    done(ask(endpoint, &Request::new(Method::Post, path).json(object), ANSWER).await, subject)
+}
+
+/// Was it made?
+fn done(answer: Result<Response, String>, subject: impl FnOnce() -> String) -> Result<(), StartError> {
     let why = match answer {
         // A definition may be in two files.
         Ok(response) if response.is_success() || response.status == 409 => return Ok(()),
