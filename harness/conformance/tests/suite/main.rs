@@ -91,6 +91,16 @@ pub(crate) async fn over_kube(check: &ConformanceCheck, change: Option<(String, 
     suite::run(one, Arc::new(target), 1, wire, CancellationToken::new(), |_| ()).await.pop().unwrap()
 }
 
+/// Performs a check over Kubernetes on a hub with an operator for bare metal.
+pub(crate) async fn on_operator(check: &ConformanceCheck, settings: Settings, version: &str) -> CheckOutcome {
+    let target = memory::target(&settings).await.unwrap();
+    let wire = |_: &ConformanceCheck| {
+        Box::new(CoreWire::with_images(settings.clone(), None).with_hub_of(Some(version))) as Box<dyn Wire>
+    };
+    let one = vec![check.clone()];
+    suite::run(one, Arc::new(target), 1, wire, CancellationToken::new(), |_| ()).await.pop().unwrap()
+}
+
 /// Runs the checks that the patterns select.
 pub(crate) async fn run(patterns: &[&str], settings: Settings, mutation: Option<Mutation>) -> Vec<CheckOutcome> {
     // What the service is, is asked without the fault: the checks shall find it.

@@ -5,7 +5,7 @@ use vlab_conformance::memory::Services;
 use vlab_conformance::suite::Count;
 use vlab_conformance::{ConformanceVerdict, Need, table};
 
-use crate::{OF_THE_SHELL, over_kube, run, settings};
+use crate::{OF_THE_SHELL, on_operator, over_kube, run, settings};
 
 /// Checks that the simulated service skips, with the reason: it has no image service here.
 const SKIPPED: &[&str] = &["service/image-url", "service/image-url/changed", "events/sent/image_info_updated"];
@@ -65,6 +65,26 @@ async fn the_simulated_controllers_pass_all_checks(#[case] areas: &[&str]) {
         }
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+/// Hosts are shared with metal3 only where the hub's operator and the setting want it: else it is as without an operator.
+#[rstest]
+#[case::not_allowed("false", "4.20.0", "bare-metal/own", true)]
+#[case::older("true", "4.11.0-0.nightly-2022-06-15-222801", "bare-metal/own", true)]
+#[case::shared("true", "4.20.0", "bare-metal/own", false)]
+#[case::first_of_them("true", "4.12.0-0.alpha", "converged/own", true)]
+#[tokio::test]
+async fn hosts_are_shared_where_both_want_it(
+    #[case] allowed: &str,
+    #[case] version: &str,
+    #[case] id: &str,
+    #[case] passes: bool,
+) {
+    let mut settings = settings("1s");
+    settings.apply_vars([("ALLOW_CONVERGED_FLOW", allowed)]).unwrap();
+    let check = table::over_kubernetes().unwrap().into_iter().find(|check| check.id == id).unwrap();
+    let outcome = on_operator(&check, settings, version).await;
+    assert_eq!(outcome.verdict == ConformanceVerdict::Passed, passes, "{:?}", outcome.verdict);
 }
 
 /// The suite must not shrink unseen, and no area may be left out above.
