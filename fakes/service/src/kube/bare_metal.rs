@@ -39,21 +39,22 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         return if converged::takes_agent(pass, &bmh) { converged::remove(pass, &bmh) } else { let_go(pass, &bmh) };
     }
     pass.finalizer(&bmh, FINALIZER)?;
-    let Some(infra_env) = pass.get(Kind::InfraEnv, &format!("{}/{of}", namespace(&bmh))) else { return Ok(()) };
-    if label(&bmh, BACKUP_LABEL) != "true" {
+    let infra_env = pass.get(Kind::InfraEnv, &format!("{}/{of}", namespace(&bmh)));
+    if infra_env.is_some() && label(&bmh, BACKUP_LABEL) != "true" {
         return Err(merge(&bmh, "", &json!({ "metadata": { "labels": { BACKUP_LABEL: "true" } } })));
     }
     let agent = agent_of(pass, &bmh);
     if pass.converged {
         // What the host has, metal3's own agent says.
-        return match (converged::share(pass, &bmh, agent.as_deref())?, &agent) {
-            (true, Some(agent)) => {
-                tell_agent(&bmh, agent, &infra_env)?;
+        return match (converged::share(pass, &bmh, agent.as_deref())?, &agent, &infra_env) {
+            (true, Some(agent), Some(infra_env)) => {
+                tell_agent(&bmh, agent, infra_env)?;
                 fencing::credentials(pass, &bmh, agent)
             }
             _ => Ok(()),
         };
     }
+    let Some(infra_env) = infra_env else { return Ok(()) };
     if let Some(agent) = agent.as_ref().filter(|_| !pass.is_wrong(Beside::NotDetached)) {
         detach(&bmh, agent)?;
     }
