@@ -241,7 +241,7 @@ impl Pass<'_> {
                     secrets.find_map(|(_, secret)| secret["data"][".dockerconfigjson"].as_str().map(str::to_owned));
                 condition["message"] = json!(told);
             }
-            // What it has written wakes it, so that it writes again as soon as the time is another one.
+            // It is looked at each second, and then the time is another one.
             Beside::WrittenAgain if kind == Kind::Agent => {
                 condition["lastProbeTime"] = time(self.now);
             }
