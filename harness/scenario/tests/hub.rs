@@ -44,6 +44,12 @@ fn the_operator_of_a_hub(#[case] hub: &str, #[case] version: &str, #[case] real:
     "`baremetal_operator` is no version",
     6
 )]
+#[case::no_finalizer(
+    "test.yaml",
+    "api: kube\nexpect: [{never: {cluster: edge, held_by: deprovision}}]",
+    "`deprovision` is not the name of a finalizer",
+    6
+)]
 #[case::unknown("test.yaml", "api: kube\nhub: {asets: k8s}", "asets", 6)]
 #[case::inside(
     "built-in:a/test.yaml",

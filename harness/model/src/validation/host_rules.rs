@@ -568,8 +568,10 @@ impl<'a> Subject<'a> {
 
     /// The answer about reaching peers where nothing has to be measured, or nothing was.
     fn peers_not_judged(&self, fine: &'static str, limit: Option<f64>) -> Result<f64, Evaluation> {
-        let trivial =
-            self.cluster.is_none() || self.host.is_day2() || self.scope.hosts.len() <= 1 || self.role == HostRole::AutoAssign;
+        let trivial = self.cluster.is_none()
+            || self.host.is_day2()
+            || self.scope.hosts.len() <= 1
+            || self.role == HostRole::AutoAssign;
         match limit {
             Some(limit) if !trivial => match (self.inventory, &self.host.connectivity) {
                 (Some(_), Some(_)) => Ok(limit),
