@@ -1,10 +1,9 @@
 //! The hub's operator for bare metal. Its version decides whether service and metal3 share hosts (the *converged flow*); the service asks for
 //! it once, when its controllers begin.
 
-use std::cmp::Ordering;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use semver::Version;
 use serde_json::{Value, json};
 use vlab_api::http::{Method, Request, Response};
 
@@ -40,55 +39,17 @@ pub(super) fn says_converged(answer: Result<&Response, &String>) -> bool {
 
 /// Does a service on a hub whose operator for bare metal has that version share hosts with metal3?
 pub fn is_converged(version: &str) -> bool {
-    match (Version::read(version), Version::read(FIRST)) {
-        (Some(version), Some(first)) => version.cmp(&first) != Ordering::Less,
-        _ => false,
-    }
+    let at_least = |first: Version| read(version).is_some_and(|version| version.cmp_precedence(&first).is_ge());
+    read(FIRST).is_some_and(at_least)
 }
 
-/// A semantic version, as far as its order goes.
-#[derive(Debug, PartialEq, Eq)]
-struct Version<'v> {
-    numbers: [u64; 3],
-    /// What comes before the version itself; nothing: it is that.
-    before: Option<Vec<&'v str>>,
-}
-
-impl<'v> Version<'v> {
-    fn read(text: &'v str) -> Option<Self> {
-        let text = text.strip_prefix('v').unwrap_or(text);
-        let text = text.split('+').next().unwrap_or(text);
-        let (numbers, before) = text.split_once('-').map_or((text, None), |(numbers, rest)| (numbers, Some(rest)));
-        let mut read = [0; 3];
-        let mut parts = numbers.split('.');
-        for number in &mut read {
-            *number = parts.next().map_or(Ok(0), str::parse).ok()?;
-        }
-        parts.next().is_none().then(|| Self { numbers: read, before: before.map(|rest| rest.split('.').collect()) })
-    }
-
-    fn cmp(&self, other: &Self) -> Ordering {
-        let numbers = self.numbers.cmp(&other.numbers);
-        numbers.then_with(|| match (&self.before, &other.before) {
-            (None, None) => Ordering::Equal,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(_), None) => Ordering::Less,
-            (Some(one), Some(two)) => {
-                let words = one.iter().zip(two).map(|(one, two)| word(one, two));
-                words.fold(Ordering::Equal, Ordering::then).then(one.len().cmp(&two.len()))
-            }
-        })
-    }
-}
-
-/// A number comes before every word.
-fn word(one: &str, two: &str) -> Ordering {
-    match (one.parse::<u64>(), two.parse::<u64>()) {
-        (Ok(one), Ok(two)) => one.cmp(&two),
-        (Ok(_), Err(_)) => Ordering::Less,
-        (Err(_), Ok(_)) => Ordering::Greater,
-        (Err(_), Err(_)) => one.cmp(two),
-    }
+/// A semantic version; its last numbers may be missing.
+fn read(text: &str) -> Option<Version> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let end = text.find(['-', '+']).unwrap_or(text.len());
+    let (numbers, rest) = text.split_at(end);
+    let missing = 2_usize.saturating_sub(numbers.matches('.').count());
+    Version::parse(&format!("{numbers}{}{rest}", ".0".repeat(missing))).ok()
 }
 
 /// What a hub has whose operator for bare metal has that version: requests in their order. What is there already is refused as such.

@@ -71,8 +71,12 @@ fn the_simulated_controllers_pass_the_whole_suite() {
     let suite: Value = serde_json::from_slice(&fs::read(bench.latest().join("conformance.json")).unwrap()).unwrap();
     let checks = suite["checks"].as_array().unwrap();
     let late = suite["count"]["failed"].as_u64().unwrap();
-    assert_eq!(suite["count"]["passed"].as_u64().unwrap() + late, checks.len() as u64, "{}", said.err);
-    let counts = format!("{0} of {0} checks passed", checks.len());
+    // The converged flow needs another hub.
+    let other_hub = checks.iter().filter(|check| check["area"] == "converged").count();
+    assert_eq!(suite["count"]["skipped"].as_u64().unwrap(), other_hub as u64, "{}", said.err);
+    let asked = checks.len() - other_hub;
+    assert_eq!(suite["count"]["passed"].as_u64().unwrap() + late, asked as u64, "{}", said.err);
+    let counts = format!("{asked} of {} checks passed", checks.len());
     let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/conformance.md")).unwrap();
     assert!(manual.contains(&counts), "docs/conformance.md does not say {counts:?}");
     let repeat = bench.result().how_to_repeat;
