@@ -277,6 +277,20 @@ impl Memory {
             .collect()
     }
 
+    /// Asks all of these, one after the other.
+    ///
+    /// # Errors
+    /// The first that is refused, in words.
+    pub fn ask_all(&mut self, now: Timestamp, requests: &[Request]) -> Result<(), String> {
+        for request in requests {
+            let answer = self.handle(now, request);
+            if !answer.is_success() {
+                return Err(format!("{} {} is answered with {}", request.method, request.path, answer.status));
+            }
+        }
+        Ok(())
+    }
+
     /// The path at which objects of the kind of this one are made.
     pub fn path_of(&self, object: &Value) -> Option<String> {
         let api_version = object["apiVersion"].as_str()?;

@@ -50,12 +50,7 @@ impl Hub {
         let mut memory = Memory::new(Options { seed: 1, ..Options::default() }, now);
         memory.keep_parsed();
         memory.create_all(now, &definitions()).map_err(|status| format!("the kinds are refused: {status}"))?;
-        for request in bare_metal.map(operator).into_iter().flatten() {
-            let answer = memory.handle(now, &request);
-            if !answer.is_success() {
-                return Err(format!("{} {} is answered with {}", request.method, request.path, answer.status));
-            }
-        }
+        memory.ask_all(now, &bare_metal.map(operator).unwrap_or_default())?;
         // Nobody joins a cluster but what the checks say.
         let door = Door::new(DoorConfig { pace: 1.0, service: true, hive: true, metal3: true, clusters: None });
         Ok(Self { memory, door, watches: Watches::default() })

@@ -300,12 +300,7 @@ impl Hub {
         memory
             .create_all(now, &[namespace])
             .map_err(|status| format!("the service's namespace is refused: {status}"))?;
-        for request in bare_metal.map(operator).into_iter().flatten() {
-            let answer = memory.handle(now, &request);
-            if !answer.is_success() {
-                return Err(format!("{} {} is answered with {}", request.method, request.path, answer.status));
-            }
-        }
+        memory.ask_all(now, &bare_metal.map(operator).unwrap_or_default())?;
         let (elector, starts) = (elector(0, pace), 0);
         let (watches, scribe, orders) = (Watches::default(), Scribe::default(), Vec::new());
         Ok(Self { memory, door, config, elector, starts, watches, own, scribe, orders })

@@ -229,7 +229,8 @@ fn hit(seen: &Seen, directory: &Directory, observation: &Observation) -> Option<
     }
 }
 
-/// Whose resource it is: a BareMetalHost and its PreprovisioningImage are called as the host, another one of a host as the host's id, one of a cluster as the cluster.
+/// Whose resource it is: a BareMetalHost and its PreprovisioningImage are called as the host, another one of a host as the host's id, one
+/// of a cluster as the cluster.
 fn whose(directory: &Directory, kind: &str, name: &str) -> Who {
     if ResourceKind::from_word(kind).is_some_and(ResourceKind::is_called_as_its_host)
         && let Some(host) = directory.hosts.get(name)

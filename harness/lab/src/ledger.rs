@@ -288,7 +288,8 @@ impl Ledger {
         self.strays.lock().unwrap_or_else(PoisonError::into_inner).extend(strays);
     }
 
-    /// See [`leaks::end_processes`](crate::leaks::end_processes).
+    /// Processes that programs of the run had started outside of their groups, as they were when each program was ended: what still lives
+    /// of them is for [`leaks::end_processes`](crate::leaks::end_processes).
     pub fn strays(&self) -> BTreeSet<ProcessId> {
         self.strays.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

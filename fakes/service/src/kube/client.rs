@@ -131,7 +131,7 @@ impl Kind {
     }
 
     /// Is it metal3's? A hub need not have it.
-    pub fn is_metal3_s(self) -> bool {
+    pub fn is_of_metal3(self) -> bool {
         self.api_version() == "metal3.io/v1alpha1"
     }
 
@@ -213,8 +213,8 @@ impl Default for Known {
     }
 }
 
-/// The key of what an object belongs to: of Agents, BareMetalHosts and PreprovisioningImages their InfraEnv, of InfraEnvs and AgentClusterInstalls their
-/// ClusterDeployment. Who looks for those of one need not look at all.
+/// The key of what an object belongs to: of Agents, BareMetalHosts and PreprovisioningImages their InfraEnv, of InfraEnvs and
+/// AgentClusterInstalls their ClusterDeployment. Who looks for those of one need not look at all.
 fn belongs(kind: Kind, object: &Value) -> Option<String> {
     let of = match kind {
         Kind::Agent | Kind::BareMetalHost | Kind::PreprovisioningImage => {
@@ -332,7 +332,7 @@ impl Client {
         let Some(kind) = self.by_state(State::Lists(tag)).or_else(|| self.by_state(State::Watches(tag))) else {
             return Vec::new();
         };
-        let is_missing = kind.is_metal3_s() && answer.as_ref().is_ok_and(|response| response.status == 404);
+        let is_missing = kind.is_of_metal3() && answer.as_ref().is_ok_and(|response| response.status == 404);
         let list: Option<Value> = answer.ok().filter(Response::is_success).and_then(|response| response.decode().ok());
         let Some(Value::Array(items)) = list.as_ref().map(|list| list["items"].clone()) else {
             if let Some(known) = self.known.get_mut(&kind) {

@@ -1,7 +1,7 @@
 //! What metal3 does on a hub: it provisions BareMetalHosts. A hub that has it does without this.
 //!
-//! Where it shares hosts with the service (the converged flow) it makes a PreprovisioningImage for each, and its agent on the host starts the
-//! service's, once that is wanted; the host is provisioned when it starts from its disk.
+//! Where it shares hosts with the service (the converged flow) it makes a PreprovisioningImage for each, and its agent on the host starts
+//! the service's, once that is wanted; the host is provisioned when it starts from its disk.
 
 use serde_json::{Value, json};
 
@@ -34,8 +34,8 @@ enum When {
     Installed,
 }
 
-/// The states of a host: what is wanted, what it is (empty: anything else), when, and what it becomes. The first row that fits counts; without
-/// one it stays what it is.
+/// The states of a host: what is wanted, what it is (empty: anything else), when, and what it becomes. The first row that fits counts;
+/// without one it stays what it is.
 const STATES: &[(Wanted, &str, When, &str)] = &[
     (Wanted::Image, "", When::Always, "provisioned"),
     (Wanted::Nothing, "provisioned", When::Always, "deprovisioning"),

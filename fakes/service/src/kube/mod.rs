@@ -14,8 +14,8 @@
 //! * Of a hub with OpenShift `operator` asks whether service and metal3 share hosts. Where they do, `converged` is what becomes of a
 //!   BareMetalHost, `preprovisioning` and `ironic` give metal3 its image, and `drain` empties the node of a host that is taken away.
 //!   `fencing` makes the credentials of a host known to its cluster.
-//! * `hub` plays what others do on a hub: Hive for clusters that are installed; `metal3` is that for bare-metal hosts; `kubelet` plays the nodes that
-//!   join an installed cluster, and [`NodeRequest`] is what they ask for. `service_config` is the operator's.
+//! * `hub` plays what Hive does for clusters that are installed, `metal3` what that does for bare-metal hosts; `kubelet` plays the nodes
+//!   that join an installed cluster, and [`NodeRequest`] is what they ask for. `service_config` is the operator's.
 //! * `lease` says which process has the controllers; where that is asked, [`Elector`] stands beside [`Door`].
 //! * `mirrors` reads the ConfigMaps with mirrors of registries.
 //! * `definitions` are the kinds as definitions for an API server.

@@ -1,5 +1,5 @@
-//! The hub's operator for bare metal. Its version decides whether service and metal3 share hosts (the *converged flow*); the service asks for
-//! it once, when its controllers begin.
+//! The hub's operator for bare metal. Its version decides whether service and metal3 share hosts (the *converged flow*); the service asks
+//! for it once, when its controllers begin.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -52,13 +52,14 @@ fn read(text: &str) -> Option<Version> {
     Version::parse(&format!("{numbers}{}{rest}", ".0".repeat(missing))).ok()
 }
 
-/// What a hub has whose operator for bare metal has that version: requests in their order. What is there already is refused as such.
+/// What a hub has whose operator for bare metal has that version, as requests in their order; what is there already is refused. Addresses
+/// and image are of ranges and domains for documentation: nobody is asked there.
 pub fn operator(version: &str) -> Vec<Request> {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
     let data: serde_json::Map<String, Value> = [
         (IRONIC_URL, "https://192.0.2.10:6385"),
         (INSPECTOR_URL, "https://192.0.2.10:5050"),
-        (IRONIC_IMAGE, "quay.io/vlab/ironic-agent:latest"),
+        (IRONIC_IMAGE, "registry.example.com/ironic-agent:1"),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), json!(STANDARD.encode(value))))

@@ -228,9 +228,7 @@ impl Pass<'_> {
         let path = format!("{}/status", path(&changed));
         Err(Stop::Write(Request::new(Method::Put, path).object(changed)))
     }
-}
 
-impl Pass<'_> {
     /// Makes a status wrong on purpose.
     fn spoil(&self, beside: Beside, kind: Kind, object: &Value, status: &mut Value) {
         let Some(condition) = status["conditions"].as_array_mut().and_then(|all| all.first_mut()) else { return };

@@ -1,5 +1,5 @@
-//! PreprovisioningImage, of the converged flow: metal3 makes one for a host and boots from it, and the service says in it where the discovery
-//! image of the host's InfraEnv is.
+//! PreprovisioningImage, of the converged flow: metal3 makes one for a host and boots from it, and the service says in it where the
+//! discovery image of the host's InfraEnv is.
 
 use std::sync::Arc;
 

@@ -101,7 +101,8 @@ impl Record {
     }
 }
 
-/// Families that the conformance suite is asked about before any scenario, as about the controllers: it says in a second what the catalogue says in minutes.
+/// Families that the conformance suite is asked about before any scenario, as about the controllers: it says in a second what the
+/// catalogue says in minutes.
 const SUITE_FIRST: &[&str] = &[
     "host-validation",
     "cluster-validation",

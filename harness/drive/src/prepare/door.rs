@@ -1,6 +1,7 @@
 //! What a scenario has that only one of the two doors of the service can do: its REST API, or Kubernetes.
 
 use vlab_scenario::{Action, ActionKind, Host, Moment, Need, Scenario, Seen, moment_words};
+use vlab_service::kube::is_converged;
 
 use super::HubChoice;
 use crate::target::Target;
@@ -51,6 +52,14 @@ pub(super) fn not_over_kube(target: &Target, scenario: &Scenario, hub: &HubChoic
     };
     if let Some(why) = why {
         return Some(why.to_owned());
+    }
+    let converged = scenario.baremetal_operator.as_deref().is_some_and(is_converged);
+    if let Some(host) = scenario.hosts.iter().find(|host| machines && converged && host.bare_metal_host) {
+        return Some(format!(
+            "the group {} with `bare_metal_host`: metal3's agent, which starts the service's in the converged flow, is played for simulated \
+             hosts only: use `--hosts sim`, or an operator before 4.12",
+            host.group
+        ));
     }
     if scenario.baremetal_operator.is_some() && hub.existing().is_some() {
         let why = "a hub that is there has its own operators: leave `baremetal_operator` out, or use a hub of the run";
@@ -126,6 +135,23 @@ mod tests {
         assert!(with(HostKind::Simulated).is_ok());
         let refused = with(HostKind::Vm).unwrap_err().to_string();
         assert!(refused.contains("line 8: `unbind` of a virtual machine"), "{refused}");
+    }
+
+    #[test]
+    fn metal3s_agent_is_not_on_machines() {
+        let catalogue = Catalogue::embedded();
+        let with = |kind, version: &str| {
+            let text = format!(
+                "version: 1\nname: t\napi: kube\nhub: {{baremetal_operator: {version}}}\ncluster: {{topology: sno}}\n\
+                 hosts: [{{name: n, bare_metal_host: true}}]\nexpect: [{{eventually: {{hosts: all, status: installed}}}}]\n"
+            );
+            let scenario = vlab_scenario::load(&vlab_scenario::SourceFile::new("t.yaml", text), &catalogue).unwrap();
+            prepare(scenario, &catalogue, &Choices { hosts: Some(kind), ..Choices::default() }, &Nowhere).map(drop)
+        };
+        assert!(with(HostKind::Simulated, "4.20.0").is_ok());
+        assert!(with(HostKind::Vm, "4.11.0").is_ok());
+        let refused = with(HostKind::Vm, "4.20.0").unwrap_err().to_string();
+        assert!(refused.contains("the group n with `bare_metal_host`: metal3's agent"), "{refused}");
     }
 
     #[test]

@@ -184,7 +184,7 @@ async fn fits(endpoint: &Endpoint, namespaces: &[String]) -> Result<(), String> 
         let list: Value = response.decode().unwrap_or_default();
         let names = list["resources"].as_array();
         // metal3 is on hubs that provision machines themselves.
-        let needed = !kind.is_metal3_s();
+        let needed = !kind.is_of_metal3();
         if needed && !names.into_iter().flatten().any(|resource| resource["name"] == kind.plural()) {
             return Err(format!(
                 "it has no {} ({}): the operator with the assisted service is not installed there",
