@@ -96,7 +96,6 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         _ if followed.failed => Err(Stop::Failed),
         (Err(Problem::Backend(_)), _) => Err(Stop::Later(BACKEND_AGAIN)),
         (_, Some(again)) => Err(Stop::Until(again)),
-        _ if pass.is_wrong(Beside::WrittenAgain) => Err(Stop::Later(Duration::from_secs(1))),
         _ => Ok(()),
     }
 }
