@@ -15,8 +15,9 @@ use crate::ImageError;
 use crate::cache::{Cache, sha256, sha256_file};
 use crate::container::{self, Start};
 use crate::manifest::Manifest;
+use crate::packages::Package;
 use crate::rootfs::Rootfs;
-use crate::{packages, programs};
+use crate::{os, packages, programs};
 
 /// Raise it when the builder itself changes what images look like.
 const FORM: u32 = 1;
@@ -33,7 +34,7 @@ pub struct Kitchen<'a> {
     pub manifest: &'a Manifest,
     /// The sources of this project, for programs of ours.
     pub workspace: Option<PathBuf>,
-    /// The service's program (static), instead of building it.
+    /// The service's program, instead of building a static one.
     pub service_program: Option<PathBuf>,
 }
 
@@ -48,9 +49,15 @@ struct Ingredients {
 
 #[derive(Debug)]
 enum Assemble {
-    Service { program: PathBuf },
+    /// With the packages whose libraries it wants.
+    Service {
+        program: PathBuf,
+        libraries: Vec<Package>,
+    },
     Postgres,
-    Vlab { program: PathBuf },
+    Vlab {
+        program: PathBuf,
+    },
 }
 
 /// An image that can be built.
@@ -123,7 +130,7 @@ impl Recipe {
         }
         let mut start = Start::default();
         let tree = match assemble {
-            Assemble::Service { program } => service_tree(&program, &mut start)?,
+            Assemble::Service { program, libraries } => service_tree(kitchen, &program, &libraries, &mut start)?,
             Assemble::Postgres => postgres_tree(kitchen, &mut start)?,
             Assemble::Vlab { program } => vlab_tree(kitchen, &program, &mut start)?,
         };
@@ -172,12 +179,33 @@ fn service(kitchen: &Kitchen<'_>) -> Result<Ingredients, ImageError> {
         Some(program) => program.clone(),
         None => programs::program(kitchen.cache, kitchen.workspace.as_deref(), programs::SERVICE, &|| ())?,
     };
-    let content = sha256(format!("{FORM} vlab-service {}", sha256_file(&program)?).as_bytes());
-    Ok(Ingredients { content, assemble: Assemble::Service { program } })
+    let libraries = os::libraries(&program)?.then(|| c_library(kitchen.manifest)).transpose()?.unwrap_or_default();
+    let mut content = format!("{FORM} vlab-service {}", sha256_file(&program)?);
+    for package in &libraries {
+        content += &format!("\n{} {} {}", package.name, package.version, package.sha256);
+    }
+    Ok(Ingredients { content: sha256(content.as_bytes()), assemble: Assemble::Service { program, libraries } })
 }
 
-fn service_tree(program: &Path, start: &mut Start) -> Result<Rootfs, ImageError> {
-    let mut tree = Rootfs::new();
+/// The packages with what a program of Rust wants that is not static: those of the lab OS.
+fn c_library(manifest: &Manifest) -> Result<Vec<Package>, ImageError> {
+    let wanted = |package: &&Package| ["libc6", "libgcc-s1"].contains(&package.name.as_str());
+    Ok(manifest.packages("os")?.iter().filter(wanted).cloned().collect())
+}
+
+fn service_tree(
+    kitchen: &Kitchen<'_>,
+    program: &Path,
+    libraries: &[Package],
+    start: &mut Start,
+) -> Result<Rootfs, ImageError> {
+    let mut tree = if libraries.is_empty() { Rootfs::new() } else { Rootfs::merged_usr() };
+    for package in libraries {
+        tree.add_tar(&packages::contents(kitchen.cache, kitchen.manifest, package)?)?;
+    }
+    for unused in ["usr/share", "usr/lib/x86_64-linux-gnu/gconv"] {
+        tree.remove(unused);
+    }
     users(&mut tree, &[("assisted", 1001, 0, "/tmp")]);
     tree.file_from("vlab-service", 0o755, program)?;
     tree.directory("data", 0o1777);

@@ -8,12 +8,12 @@ mod first;
 mod fresh;
 mod sbom;
 mod skips;
+mod test;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
 
 use args::{Action, Doer, Verb, Wish};
 use vlab_setup::{Done, Purpose, ensure, ensure_before, start_engine};
@@ -68,7 +68,7 @@ fn act(verb: &Verb, may_install: bool, args: &[OsString]) -> ExitCode {
         }
         Doer::Scenario => scenario(may_install, args),
         Doer::Machines { verb } => vlab(verb, args, Build { libvirt: true, ..none }),
-        Doer::Test => test(args, may_install),
+        Doer::Test => test::test(args, may_install),
         Doer::Images if takes_media(args) => vlab("images", args, none),
         Doer::Images => images(args),
         Doer::Dist => dist::dist(args),
@@ -333,118 +333,6 @@ fn executable(name: &str, messages: &str) -> Option<PathBuf> {
     }
 }
 
-/// What makes cargo build this workspace with clippy, warnings being errors: the same that `cargo clippy --workspace --all-targets
-/// -- -D warnings` sets. It checks and builds in one pass, where `cargo clippy` would read all 350 crates for itself once
-/// more, a tenth of the whole on two cores. For tests only: `clippy-driver` does not promise to optimise as `rustc` does.
-const LINTED: [(&str, &str); 2] =
-    [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
-
-/// Formatting, lints, images, tests, documentation tests: all of them, whatever the others say.
-fn test(args: &[OsString], may_install: bool) -> ExitCode {
-    let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
-    // Up to the end of the tests.
-    let target = target();
-    let (engine, has_engine) = test_engine(&target, ci, may_install);
-    let mut nextest: Vec<OsString> = ["nextest", "run", "--workspace", "--locked"].map(OsString::from).to_vec();
-    if ci {
-        nextest.extend(["--profile", "ci"].map(OsString::from));
-    }
-    if !args.iter().any(chooses_threads) {
-        // One more than there are processors: a run of simulated hosts mostly waits.
-        let threads = std::thread::available_parallelism().map_or(2, |n| n.get() + 1);
-        nextest.extend(["--test-threads".into(), threads.to_string().into()]);
-    }
-    nextest.extend_from_slice(args);
-    let cargo_of = |words: &[&str]| (None, words.iter().map(OsString::from).collect::<Vec<_>>());
-    let mut steps = vec![
-        cargo_of(&["fmt", "--all", "--check"]),
-        // All programs, with the features that the tests build them with: cargo would build half of it again for one of them alone.
-        // Linted while they are built (see `LINTED`).
-        cargo_of(&["nextest", "run", "--workspace", "--locked", "--no-run"]),
-    ];
-    let images = target.join("debug/vlab-images");
-    if has_engine {
-        // What the tests with containers run.
-        steps.push((Some(&images), vec!["--load".into()]));
-    }
-    // Tests look at them, and machines boot from them.
-    steps.push((Some(&images), vec!["lab".into()]));
-    steps.push((None, nextest));
-    steps.push(cargo_of(&["test", "--doc", "--workspace", "--locked"]));
-    let skips = match skips::Skips::collect(&target) {
-        Ok(skips) => skips,
-        Err(why) => {
-            say(&why);
-            return ExitCode::from(INCONCLUSIVE);
-        }
-    };
-    let mut first_failure = None;
-    let mut results = Vec::new();
-    for (program, args) in steps {
-        let shown = args.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-        let shown = format!("{} {shown}", if program.is_some() { "vlab-images" } else { "cargo" });
-        say(&format!("$ {shown}"));
-        let begin = Instant::now();
-        let mut command = match program {
-            Some(program) => Command::new(program),
-            None => {
-                let mut cargo = cargo();
-                cargo.envs(LINTED);
-                cargo
-            }
-        };
-        command.current_dir(root());
-        skips.of(&mut command);
-        if let Some(engine) = &engine {
-            command.env("DOCKER_HOST", engine.host());
-        }
-        let code = match command.args(&args).status() {
-            Ok(status) => status.code(),
-            Err(error) => {
-                say(&format!("cannot start it: {error}"));
-                Some(i32::from(INTERNAL))
-            }
-        };
-        let ok = code == Some(0);
-        let took = begin.elapsed().as_secs();
-        results.push(format!(
-            "{} {:3} min {:02} s  {shown}",
-            if ok { "ok    " } else { "FAILED" },
-            took / 60,
-            took % 60
-        ));
-        if !ok {
-            first_failure = first_failure.or(Some(exit_code(code)));
-        }
-    }
-    drop(engine);
-    say(&format!("\n{}\n", results.join("\n")));
-    let skipped = skips.judge(&root(), ci);
-    if skipped.is_err() {
-        first_failure = first_failure.or(Some(ExitCode::FAILURE));
-    }
-    say(&skipped.unwrap_or_else(|why| why));
-    first_failure.unwrap_or(ExitCode::SUCCESS)
-}
-
-/// Does that word say how many tests run at once?
-fn chooses_threads(word: &OsString) -> bool {
-    let word = word.to_string_lossy();
-    ["-j", "--jobs", "--test-threads"].iter().any(|option| word.starts_with(option))
-}
-
-/// An engine of our own for the tests with containers, where this machine has none that runs; and whether there is one at all.
-/// Without one these tests are skipped, which in CI is a failure.
-fn test_engine(target: &Path, ci: bool, may_install: bool) -> (Option<engine::Private>, bool) {
-    match ensure(Purpose::Containers, may_install && ci, say).and_then(|_| engine::for_tests(target)) {
-        Ok(engine) => (engine, true),
-        Err(why) => {
-            say(&format!("no container engine: {why}\nThe tests with containers are skipped."));
-            (None, false)
-        }
-    }
-}
-
 /// Ended by a signal (no code): as a shell would have it for SIGINT, the likely one.
 fn exit_code(code: Option<i32>) -> ExitCode {
     ExitCode::from(code.map_or(130, |code| u8::try_from(code).unwrap_or(INTERNAL)))
@@ -513,14 +401,6 @@ mod tests {
         ] {
             let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
             assert_eq!(makes_media(&args), wanted, "{line}");
-        }
-    }
-
-    #[test]
-    fn who_says_how_many_tests_run_at_once_is_heard() {
-        for (word, chosen) in [("-j4", true), ("--test-threads=1", true), ("--jobs", true), ("-p", false), ("x", false)]
-        {
-            assert_eq!(chooses_threads(&word.into()), chosen, "{word}");
         }
     }
 

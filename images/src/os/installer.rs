@@ -78,6 +78,18 @@ fn runs_in_the_lab(program: &[u8]) -> bool {
     !super::elf::needed(program).is_empty() && lacks(program).is_none()
 }
 
+/// Does this program of ours want libraries, all of which the lab OS has?
+///
+/// # Errors
+/// It cannot be read; it wants something that the lab OS has not.
+pub(crate) fn libraries(program: &Path) -> Result<bool, ImageError> {
+    let content = fs::read(program).map_err(ImageError::io(program))?;
+    match lacks(&content) {
+        None => Ok(!super::elf::needed(&content).is_empty()),
+        Some(problem) => Err(ImageError::Program { program: program.display().to_string(), problem }),
+    }
+}
+
 /// What the lab OS lacks to run this program, as the end of a sentence that begins with its name; `None`: it has it all, or the
 /// program needs nothing.
 pub fn lacks(program: &[u8]) -> Option<String> {

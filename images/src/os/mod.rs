@@ -19,6 +19,7 @@ mod osmet;
 mod root;
 
 pub use installer::lacks;
+pub(crate) use installer::libraries;
 pub use root::network_initrd;
 
 use std::fs;
@@ -213,6 +214,12 @@ pub fn named_installer() -> Option<PathBuf> {
     std::env::var_os("VLAB_COREOS_INSTALLER").map(PathBuf::from)
 }
 
+/// The program of machines that the variable `VLAB_NODE_PROGRAM` names.
+#[must_use]
+pub fn named_node() -> Option<PathBuf> {
+    std::env::var_os("VLAB_NODE_PROGRAM").map(PathBuf::from)
+}
+
 /// The artefact `name` of this user's cache as the sources of this project make it today. What is missing is built, and `say` is told
 /// what is being done; when nothing changed it takes a moment.
 ///
@@ -223,7 +230,7 @@ pub fn current(name: &str, say: &(dyn Fn(&str) + Sync)) -> Result<Made, ImageErr
     let builder = Builder {
         cache: &cache,
         manifest: &manifest,
-        node: None,
+        node: named_node(),
         overlays: Vec::new(),
         coreos_installer: named_installer(),
         say,
@@ -338,7 +345,7 @@ impl Builder<'_> {
             });
             let (named, node_begun) = (self.node.clone(), building.clone());
             let node = scope.spawn(move || match named {
-                Some(program) => Ok(program),
+                Some(program) => libraries(&program).map(|_| program),
                 None => {
                     let begun = || {
                         say("vlab-node: the programs in machines, built from this project's sources when those change");
