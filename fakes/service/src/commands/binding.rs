@@ -92,19 +92,26 @@ pub(crate) fn tell(core: &mut Core, now: Timestamp, key: HostKey, is_bound: bool
 
 /// Takes a host out of its cluster, back to the pool.
 pub(crate) fn unbind(core: &mut Core, now: Timestamp, key: HostKey) -> Result<(), Refusal> {
+    let status = find(core, key)?.host().status;
+    if in_installation(status) {
+        return Err(Refusal::conflict(format!("Host {} cannot be unbound while it is {status}", key.1)));
+    }
+    take_out(core, now, key)
+}
+
+/// The same for the controllers: a host that is being installed is refused by its machine only, as an error of the service, after which
+/// they try again.
+pub(crate) fn take_out(core: &mut Core, now: Timestamp, key: HostKey) -> Result<(), Refusal> {
     let row = find(core, key)?;
+    if row.host().cluster_id.is_none() {
+        return Err(Refusal::conflict(format!("Host {} is already unbound", key.1)));
+    }
     let infra_env = infra_envs::find(core, key.0)?;
     if let Some(cluster) = infra_env.infra_env.cluster_id {
         return Err(Refusal::conflict(format!(
             "Cannot unbind Host {}. InfraEnv {} is bound to Cluster {cluster}",
             key.1, key.0
         )));
-    }
-    if row.host().cluster_id.is_none() {
-        return Err(Refusal::conflict(format!("Host {} is already unbound", key.1)));
-    }
-    if in_installation(row.host().status) {
-        return Err(Refusal::conflict(format!("Host {} cannot be unbound while it is {}", key.1, row.host().status)));
     }
     let (cluster, hosts) = core.neighbours(&row);
     let views: Vec<&HostView> = hosts.iter().map(|h| &h.view).collect();

@@ -260,6 +260,11 @@ fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> 
     let wanted = reference(&agent["spec"]["clusterDeploymentName"], namespace(agent));
     let is = row.host().cluster_id;
     if wanted.is_empty() {
+        // Only a host that is being added may be taken away in the middle.
+        if is.is_some() && is_being_installed(row.host().status) && !row.view.is_day2() {
+            let why = format!("the host {} is being installed and cannot leave its cluster", host.1);
+            return Err(Problem::Input(why).into());
+        }
         return if is.is_some() { unbind(pass, agent, &row, host) } else { Ok(()) };
     }
     let missing = || Problem::Backend(format!("failed to find the cluster of ClusterDeployment {wanted}"));
@@ -291,9 +296,7 @@ fn is_being_installed(status: HostStatus) -> bool {
 
 fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> Result<(), Halt> {
     use HostStatus::{AddedToExistingCluster, Installed};
-    // Only a host that is being added may be taken away in the middle.
-    let stays = is_being_installed(row.host().status) && !row.view.is_day2();
-    let cluster = row.host().cluster_id.filter(|_| !stays).and_then(|id| pass.index.cluster_keys.get(&id));
+    let cluster = row.host().cluster_id.and_then(|id| pass.index.cluster_keys.get(&id));
     if let Some(cluster) = cluster {
         let wanted = spoke::to_clean(agent, cluster);
         let mut status = agent["status"].clone();
@@ -312,7 +315,7 @@ fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> R
             return Ok(pass.give(Command::Unbind, host.1, |_, _| Ok(()))?);
         }
     }
-    Ok(pass.give(Command::Unbind, host.1, |core, now| binding::unbind(core, now, host))?)
+    Ok(pass.give(Command::Unbind, host.1, |core, now| binding::take_out(core, now, host))?)
 }
 
 /// A host is installed only when somebody approved it.
