@@ -9,7 +9,7 @@ use vlab_container_engine::Engine;
 use vlab_images::ImageError;
 use vlab_images::cache::Cache;
 use vlab_images::manifest::{Manifest, with_lock};
-use vlab_images::os::{ARTEFACTS, Builder, Made, lacks, named_installer, named_node};
+use vlab_images::os::{ARTEFACTS, Builder, Made, named_installer};
 use vlab_images::packages;
 use vlab_images::programs::workspace;
 use vlab_images::recipes::{Built, Kitchen, RECIPES, Recipe};
@@ -26,8 +26,7 @@ Options:
   --no-load                build only: no engine is needed
   --load                   loading is a must: no engine is an error
   --service-program FILE   this vlab-service instead of a static one built from the sources
-  --node-program FILE      this vlab-node instead of a static one built from the sources (also: variable VLAB_NODE_PROGRAM)
-  --runs-in-lab FILE       only say whether the lab OS has what this program needs: otherwise exit code 3, with what it lacks
+  --node-program FILE      this vlab-node instead of a static one built from the sources
   --overlay FOLDER         put its files over the lab OS (may be given several times)
   --coreos-installer FILE  this one instead of one built from its crate (also: variable VLAB_COREOS_INSTALLER)
   --update                 look up today's versions of all packages and write them into images/images.yaml
@@ -45,7 +44,6 @@ struct Args {
     json: bool,
     service_program: Option<PathBuf>,
     node_program: Option<PathBuf>,
-    runs_in_lab: Option<PathBuf>,
     overlays: Vec<PathBuf>,
     coreos_installer: Option<PathBuf>,
 }
@@ -65,7 +63,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
                 args.service_program = Some(words.next().ok_or("--service-program needs a file")?.into());
             }
             "--node-program" => args.node_program = Some(words.next().ok_or("--node-program needs a file")?.into()),
-            "--runs-in-lab" => args.runs_in_lab = Some(words.next().ok_or("--runs-in-lab needs a file")?.into()),
             "--overlay" => args.overlays.push(words.next().ok_or("--overlay needs a folder")?.into()),
             "--coreos-installer" => {
                 args.coreos_installer = Some(words.next().ok_or("--coreos-installer needs a file")?.into());
@@ -116,10 +113,6 @@ fn print(text: &str) {
 }
 
 fn work(args: &Args) -> Result<(), String> {
-    if let Some(program) = &args.runs_in_lab {
-        let content = std::fs::read(program).map_err(|error| format!("{}: {error}", program.display()))?;
-        return lacks(&content).map_or(Ok(()), |what| Err(format!("{} {what}", program.display())));
-    }
     let cache = Cache::of_this_user();
     if args.update {
         return update(&cache).map_err(|error| error.to_string());
@@ -185,7 +178,7 @@ fn work(args: &Args) -> Result<(), String> {
     let builder = Builder {
         cache: &cache,
         manifest: &manifest,
-        node: args.node_program.clone().or_else(named_node),
+        node: args.node_program.clone(),
         overlays: args.overlays.clone(),
         coreos_installer: args.coreos_installer.clone().or_else(named_installer),
         say: &|what| eprintln!("images: {what}"),

@@ -1,6 +1,9 @@
 //! Programs of this project that go into images: static, so that they run on whatever is there, and the same bytes for the same
 //! sources. Kept in the cache; built again only when a source of the project changed, because asking cargo would cost more than
 //! everything else of a build that has nothing to do.
+//!
+//! Whoever has just built them for this machine says where (`VLAB_BUILT`): such a program is taken where the lab OS has the libraries that
+//! it wants, and minutes are saved. It is not kept, and does not leave this machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,6 +52,12 @@ pub(crate) const SERVICE: Program = Program { package: "vlab-service-server", na
 /// `vlab` itself, for its container.
 pub(crate) const VLAB: Program = Program { package: "vlab-cli", name: "vlab", beside: CATALOGUE };
 
+/// The program in the folder that the variable `VLAB_BUILT` names, if it runs on the lab OS.
+pub(crate) fn built(program: &Program) -> Option<PathBuf> {
+    let file = PathBuf::from(std::env::var_os("VLAB_BUILT")?).join(program.name);
+    crate::os::libraries(&file).is_ok().then_some(file)
+}
+
 /// The part of the cache with programs.
 pub(crate) const PART: &str = "programs";
 
@@ -58,7 +67,7 @@ pub(crate) fn place(workspace: &Path, program: &Program) -> Result<String, Image
     Ok(format!("{}-{}", program.name, &sources[..16]))
 }
 
-/// The static form of a program; `begun` is told before cargo is asked for it.
+/// The static form of a program, or the one that was built for this machine; `begun` is told before cargo is asked for it.
 ///
 /// # Errors
 /// There are no sources; cargo fails.
@@ -74,6 +83,11 @@ pub(crate) fn program(
         problem: "is built from the sources of this project: run `cargo xtask images` in a clone".to_owned(),
     })?;
     let place = place(workspace, &program)?;
+    if !cache.place(PART, &place)?.exists()
+        && let Some(built) = built(&program)
+    {
+        return Ok(built);
+    }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
     let target = target.join("images");
     cache.filled(PART, &place, |into| {

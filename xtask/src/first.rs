@@ -45,7 +45,7 @@ pub(crate) fn look(args: &[OsString], text: impl Fn(Option<&str>) -> String) {
     });
     match vlab_command(&vlab, "scenario", &look).status() {
         Ok(_) => say("That was the first verdict, with simulated hosts. Now with virtual machines."),
-        Err(error) => say(&format!("cannot start {}: {error}", vlab.display())),
+        Err(error) => say(&format!("cannot start {}: {error}", vlab.vlab.display())),
     }
     if let Some(mut child) = child {
         follow(&mut child, &log);
@@ -104,7 +104,7 @@ pub(crate) fn prepare() -> ExitCode {
     match vlab_command(&vlab, "images", &["build".into(), "lab-iso".into()]).status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(status) => complain(format!("the medium of virtual machines was not built: {status}")),
-        Err(error) => complain(format!("cannot start {}: {error}", vlab.display())),
+        Err(error) => complain(format!("cannot start {}: {error}", vlab.vlab.display())),
     }
 }
 

@@ -127,7 +127,7 @@ fn scenario(may_install: bool, args: &[OsString]) -> ExitCode {
 /// itself (`testcontainers` alone is a sixth of all packages), or needs libraries that not every machine has.
 #[derive(Debug, Clone, Copy, Default)]
 struct Build {
-    /// With `vlab-libvirt-helper`, for virtual machines.
+    /// With `vlab-libvirt-helper` and `vlab-node`, for virtual machines.
     libvirt: bool,
     /// With `vlab-container-helper`, for a service in a container.
     containers: bool,
@@ -230,19 +230,29 @@ fn images(args: &[OsString]) -> ExitCode {
 
 /// Builds `vlab` (cargo decides whether there is anything to do) and becomes it.
 fn vlab(verb: &str, args: &[OsString], build: Build) -> ExitCode {
-    let binary = match build_vlab(build) {
-        Ok(binary) => binary,
+    let programs = match build_vlab(build) {
+        Ok(programs) => programs,
         Err(code) => return code,
     };
     // It takes our place: signals, terminal and exit code are its own.
-    let error = vlab_command(&binary, verb, args).exec();
-    say(&format!("cannot start {}: {error}", binary.display()));
+    let error = vlab_command(&programs, verb, args).exec();
+    say(&format!("cannot start {}: {error}", programs.vlab.display()));
     ExitCode::from(INTERNAL)
 }
 
+/// What was built for a run.
+struct Programs {
+    vlab: PathBuf,
+    /// The folder with the programs that go into images.
+    built: Option<PathBuf>,
+}
+
 /// `vlab` with this verb and these arguments.
-fn vlab_command(binary: &Path, verb: &str, args: &[OsString]) -> Command {
-    let mut command = Command::new(binary);
+fn vlab_command(programs: &Programs, verb: &str, args: &[OsString]) -> Command {
+    let mut command = Command::new(&programs.vlab);
+    if let Some(built) = &programs.built {
+        command.env(BUILT, built);
+    }
     command.args(Some(verb).filter(|verb| !verb.is_empty())).args(args);
     // The workspace's own places, wherever in it we were called; what the user has set is stronger.
     for (name, place) in [("VLAB_SCENARIOS", root().join("scenarios")), ("VLAB_RUNS", runs())] {
@@ -253,7 +263,7 @@ fn vlab_command(binary: &Path, verb: &str, args: &[OsString]) -> Command {
     command
 }
 
-fn build_vlab(build: Build) -> Result<PathBuf, ExitCode> {
+fn build_vlab(build: Build) -> Result<Programs, ExitCode> {
     let profile = if build.optimised { "load" } else { "lab" };
     let program = |package, name| ["build", "--profile", profile, "--locked", "--package", package, "--bin", name];
     let mut args = program("vlab-cli", "vlab").to_vec();
@@ -273,7 +283,39 @@ fn build_vlab(build: Build) -> Result<PathBuf, ExitCode> {
     if build.kube {
         build_binary("vlab-kube", &program("vlab-kube-server", "vlab-kube"))?;
     }
-    Ok(vlab)
+    let mut built = None;
+    if build.libvirt {
+        // By itself, for the same reason.
+        let node = build_binary("vlab-node", &program("vlab-node", "vlab-node"))?;
+        built = node.parent().and_then(|folder| for_images(folder, &["vlab-node"]));
+    }
+    Ok(Programs { vlab, built })
+}
+
+/// Names a folder with programs of ours that go into images, instead of static ones that take minutes to build.
+const BUILT: &str = "VLAB_BUILT";
+
+/// Programs from this folder as they go into images: without symbols, which are a third of them. Nothing where somebody else has named
+/// such a folder. That a program runs in an image is found out where images are built.
+fn for_images(folder: &Path, names: &[&str]) -> Option<PathBuf> {
+    let into = folder.join("for-images");
+    if std::env::var_os(BUILT).is_some() || std::fs::create_dir_all(&into).is_err() {
+        return None;
+    }
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    for name in names {
+        let (from, to) = (folder.join(name), into.join(name));
+        if changed(&to).is_some_and(|there| changed(&from).is_some_and(|new| new < there)) {
+            continue;
+        }
+        // Whoever links has the tool.
+        let stripped = Command::new("strip").arg("-o").args([&to, &from]).status();
+        if !stripped.is_ok_and(|status| status.success()) {
+            let _ = std::fs::remove_file(&to);
+            std::fs::copy(&from, &to).ok()?;
+        }
+    }
+    Some(into)
 }
 
 /// How long the first build usually takes (docs/measurements.md).

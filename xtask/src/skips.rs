@@ -219,7 +219,10 @@ mod tests {
             let package = test.split([' ', ':']).next().unwrap_or_default();
             let text = sources.get(package).unwrap_or_else(|| panic!("{ALLOWED}: there is no package {package}"));
             let name = test.trim_end_matches(['*', ':']).rsplit([' ', ':']).next().unwrap_or_default();
-            assert!(text.contains(&format!("fn {name}")), "{ALLOWED}: {package} has no test {name}");
+            // A case of a test has its number in its name.
+            let case = name.strip_prefix("case_").and_then(|rest| rest.split_once('_'));
+            let wanted = case.map_or_else(|| format!("fn {name}"), |(_, case)| format!("#[case::{case}("));
+            assert!(text.contains(&wanted), "{ALLOWED}: {package} has no test {name}");
             // `vlab_facts` skips for the tests that ask it for the sources of its tables.
             let skips = ["skip!(", "vlab_facts::"].iter().any(|word| text.contains(word));
             assert!(skips, "{ALLOWED}: no test of {package} is ever skipped");

@@ -9,19 +9,13 @@ use vlab_setup::{Purpose, ensure};
 
 use crate::engine::{self, Private};
 use crate::skips::Skips;
-use crate::{INCONCLUSIVE, INTERNAL, cargo, exit_code, root, say, target};
+use crate::{BUILT, INCONCLUSIVE, INTERNAL, cargo, exit_code, for_images, root, say, target};
 
 /// What makes cargo build this workspace with clippy, warnings being errors: the same that `cargo clippy --workspace --all-targets
 /// -- -D warnings` sets. It checks and builds in one pass, where `cargo clippy` would read all 350 crates for itself once
 /// more, a tenth of the whole on two cores. For tests only: `clippy-driver` does not promise to optimise as `rustc` does.
 const LINTED: [(&str, &str); 2] =
     [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
-
-/// Where the tests' own programs for images are, below cargo's folder.
-const FOR_IMAGES: &str = "debug/for-images";
-
-/// Names the program of machines that goes into images.
-const NODE: &str = "VLAB_NODE_PROGRAM";
 
 /// Formatting, lints, images, tests, documentation tests: all of them, whatever the others say.
 pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
@@ -37,7 +31,7 @@ pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
     let mut steps = Steps {
         engine: test_engine(&target, ci, may_install),
         skips,
-        node: None,
+        built: None,
         results: vec![],
         first_failure: None,
     };
@@ -46,13 +40,12 @@ pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
     // Linted while they are built (see `LINTED`).
     steps.cargo(["nextest", "run", "--workspace", "--locked", "--no-run"].map(OsString::from));
     let images = target.join("debug/vlab-images");
-    let [node, service] = ["vlab-node", "vlab-service"].map(|name| for_images(&target, &images, name));
+    // They were just built.
+    steps.built = for_images(&target.join("debug"), &["vlab-node", "vlab-service"]);
     if steps.engine.is_some() {
         // What the tests with containers run.
-        let named = service.iter().flat_map(|file| ["--service-program".into(), file.into()]);
-        steps.step(Some(&images), [OsString::from("--load")].into_iter().chain(named));
+        steps.step(Some(&images), ["--load".into()]);
     }
-    steps.node = node;
     // Tests look at them, and machines boot from them.
     steps.step(Some(&images), ["lab".into()]);
     steps.cargo(nextest(args, ci));
@@ -75,31 +68,13 @@ fn nextest(args: &[OsString], ci: bool) -> Vec<OsString> {
     nextest
 }
 
-/// A program that was built for the tests, for the images that they use: to build it once more, static and optimised, takes minutes, and
-/// a machine takes as long with this one. `None` where it would not run there: it wants a newer C library than the lab OS has, say.
-fn for_images(target: &Path, images: &Path, name: &str) -> Option<PathBuf> {
-    if name == "vlab-node" && std::env::var_os(NODE).is_some() {
-        return None;
-    }
-    let (built, own) = (target.join("debug").join(name), target.join(FOR_IMAGES).join(name));
-    let runs = Command::new(images).arg("--runs-in-lab").arg(&built).status();
-    if !runs.is_ok_and(|status| status.success()) {
-        say(&format!("{name} for the images is built once more, as a static program"));
-        return None;
-    }
-    std::fs::create_dir_all(own.parent()?).ok()?;
-    // Without its symbols: a third of it. Whoever links has the tool.
-    let stripped = Command::new("strip").arg("-o").args([&own, &built]).status();
-    Some(if stripped.is_ok_and(|status| status.success()) { own } else { built })
-}
-
 /// What was done, and what the rest is done with.
 struct Steps {
     /// Up to the end of the tests; `None`: there is none, ours or another.
     engine: Option<Option<Private>>,
     skips: Skips,
-    /// The program of machines, where it is not built for them.
-    node: Option<PathBuf>,
+    /// The folder with programs of this build for images.
+    built: Option<PathBuf>,
     results: Vec<String>,
     first_failure: Option<ExitCode>,
 }
@@ -129,8 +104,8 @@ impl Steps {
         if let Some(Some(engine)) = &self.engine {
             command.env("DOCKER_HOST", engine.host());
         }
-        if let Some(node) = &self.node {
-            command.env(NODE, node);
+        if let Some(built) = &self.built {
+            command.env(BUILT, built);
         }
         let code = match command.args(&args).status() {
             Ok(status) => status.code(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use vlab_images::bundle;
 use vlab_images::cache::Cache;
 use vlab_images::manifest::Manifest;
-use vlab_images::os::{ARTEFACTS, Artefact, Builder, named_installer, named_node};
+use vlab_images::os::{ARTEFACTS, Artefact, Builder, named_installer};
 use vlab_judge::result::exit;
 
 use crate::error::{CliError, ExitResult, OrExit as _};
@@ -48,7 +48,7 @@ pub(crate) fn images(args: &ImagesArgs) -> ExitResult {
     let builder = Builder {
         cache: &cache,
         manifest: &manifest,
-        node: named_node(),
+        node: None,
         overlays: Vec::new(),
         coreos_installer: named_installer(),
         say: &|what| say(&format!("images: {what}")),

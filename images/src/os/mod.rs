@@ -198,7 +198,7 @@ pub struct Builder<'a> {
     pub cache: &'a Cache,
     /// Packages and versions.
     pub manifest: &'a Manifest,
-    /// `vlab-node` as a static program, instead of building it from the sources of this project.
+    /// `vlab-node`, instead of a static one that is built from the sources of this project.
     pub node: Option<PathBuf>,
     /// Folders whose files are put over the root file system, in this order: other agents and installers come in here.
     pub overlays: Vec<PathBuf>,
@@ -214,12 +214,6 @@ pub fn named_installer() -> Option<PathBuf> {
     std::env::var_os("VLAB_COREOS_INSTALLER").map(PathBuf::from)
 }
 
-/// The program of machines that the variable `VLAB_NODE_PROGRAM` names.
-#[must_use]
-pub fn named_node() -> Option<PathBuf> {
-    std::env::var_os("VLAB_NODE_PROGRAM").map(PathBuf::from)
-}
-
 /// The artefact `name` of this user's cache as the sources of this project make it today. What is missing is built, and `say` is told
 /// what is being done; when nothing changed it takes a moment.
 ///
@@ -230,7 +224,7 @@ pub fn current(name: &str, say: &(dyn Fn(&str) + Sync)) -> Result<Made, ImageErr
     let builder = Builder {
         cache: &cache,
         manifest: &manifest,
-        node: named_node(),
+        node: None,
         overlays: Vec::new(),
         coreos_installer: named_installer(),
         say,
@@ -283,7 +277,9 @@ impl Builder<'_> {
         };
         let node = match (&self.node, programs::workspace()) {
             (Some(named), _) => Some(named.clone()),
-            (None, Some(workspace)) => cached(&programs::place(&workspace, &programs::NODE)?)?,
+            (None, Some(workspace)) => {
+                cached(&programs::place(&workspace, &programs::NODE)?)?.or_else(|| programs::built(&programs::NODE))
+            }
             (None, None) => None,
         };
         Ok([installer, node])

@@ -242,6 +242,7 @@ const NOT_OURS: &[(Kind, &[&str])] = &[
             "spec.ingress",
             "spec.provisioning",
             "spec.installAttemptsLimit",
+            "spec.clusterMetadata.clusterID",
             "spec.clusterMetadata.infraID",
             "spec.clusterMetadata.platform",
             "spec.clusterMetadata.adminPasswordSecretRef.name",
@@ -255,7 +256,6 @@ const NOT_OURS: &[(Kind, &[&str])] = &[
             "spec.controlPlane.name",
             "spec.arbiter.name",
             "spec.clusterDeploymentRef.name",
-            "spec.clusterMetadata.clusterID",
             "spec.clusterMetadata.infraID",
             "spec.clusterMetadata.adminKubeconfigSecretRef.name",
             "spec.clusterMetadata.adminPasswordSecretRef.name",
@@ -283,7 +283,6 @@ const CONSTANT: &[(Kind, &[&str])] = &[
         Kind::InfraEnv,
         &[
             "status.agentLabelSelector.matchLabels",
-            "status.bootArtifacts.ipxeScript",
             "status.bootArtifacts.discoveryIgnitionURL",
             "status.debugInfo.eventsURL",
             "status.debugInfo.staticNetworkDownloadURL",

@@ -289,15 +289,17 @@ fn import(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(),
     let params = ImportClusterParams {
         name: name.to_owned(),
         api_vip_dnsname: format!("api.{name}.{domain}"),
-        openshift_cluster_id: text(&of["clusterMetadata"]["clusterID"]).parse().unwrap_or_default(),
         ..ImportClusterParams::default()
     };
+    // Only the AgentClusterInstall tells it; who does not know it has none.
+    let told = text(&aci["spec"]["clusterMetadata"]["clusterID"]).parse().ok();
     let id = clusters::import(pass.core, pass.now, params);
     let (base, key) = (filled(&of["baseDomain"]), key.to_owned());
     pass.index.put_cluster(key.clone(), id);
     pass.core.state.edit_cluster(id, pass.now, |row| {
         row.private.kube_key = Some(key);
         row.view.cluster.base_dns_domain = base;
+        row.view.cluster.openshift_cluster_id = told;
         // A single node has more time to reboot.
         row.view.cluster.control_plane_count = aci["spec"]["provisionRequirements"]["controlPlaneAgents"].as_i64();
     });
@@ -364,9 +366,11 @@ fn user_manifests(pass: &mut Pass<'_>, aci: &Value, id: Uuid) -> Result<(), Halt
 }
 
 fn wanted_manifests(pass: &Pass<'_>, aci: &Value) -> Result<BTreeMap<String, String>, Halt> {
-    let refs = &aci["spec"]["manifestsConfigMapRefs"];
-    let mut names: Vec<String> = refs.as_array().into_iter().flatten().filter_map(|r| filled(&r["name"])).collect();
-    names.extend(filled(&aci["spec"]["manifestsConfigMapRef"]["name"]));
+    // The older member counts only where the other is not there.
+    let names: Vec<String> = match aci["spec"]["manifestsConfigMapRefs"].as_array() {
+        Some(refs) => refs.iter().filter_map(|r| filled(&r["name"])).collect(),
+        None => filled(&aci["spec"]["manifestsConfigMapRef"]["name"]).into_iter().collect(),
+    };
     let mut wanted: BTreeMap<String, String> = BTreeMap::new();
     for config in names {
         let missing = || Problem::Backend(format!("failed to get configMap {config}: ConfigMap {config:?} not found"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use vlab_api::labels::Selector;
-use vlab_api::types::{HostStaticNetworkConfig, InfraEnvCreateParams, Severity};
+use vlab_api::types::{HostStaticNetworkConfig, InfraEnvCreateParams, ReleaseImage, Severity};
 
 use super::client::Kind;
 use super::clusters::pull_secret;
@@ -47,7 +47,12 @@ pub(super) fn pass(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
             (Condition::new("ImageCreated", "True", "InfraEnvAvailable", text), None)
         }
         Ok(Came::NoCluster(there)) => {
-            let text = "ClusterDeployment is missing";
+            let why = if *there {
+                "it has no cluster yet; the conditions of its AgentClusterInstall say why"
+            } else {
+                "it was not found"
+            };
+            let text = format!("ClusterDeployment is missing: {why}");
             let again = there.then_some(AGAIN);
             (Condition::new("ImageCreated", "Unknown", "MissingClusterDeployment", text), again)
         }
@@ -90,6 +95,7 @@ fn sync(pass: &mut Pass<'_>, key: &str, object: &Value) -> Result<Came, Halt> {
     let said = serde_json::to_string(&wanted).ok();
     match pass.infra_env(key) {
         None => {
+            has_image(pass, &wanted)?;
             let mut params = wanted.clone();
             params.cluster_id = cluster;
             let id = infra_envs::create(pass.core, pass.now, params)?;
@@ -118,6 +124,20 @@ fn sync(pass: &mut Pass<'_>, key: &str, object: &Value) -> Result<Came, Halt> {
     Ok(Came::There)
 }
 
+/// Is there an image for its architecture at all? Who serves no images is not asked.
+fn has_image(pass: &Pass<'_>, wanted: &InfraEnvCreateParams) -> Result<(), Problem> {
+    let Some(architecture) = wanted.cpu_architecture.as_deref() else { return Ok(()) };
+    let config = &pass.core.config;
+    let has = |release: &ReleaseImage| {
+        release.cpu_architecture == architecture
+            || release.cpu_architectures.iter().flatten().any(|other| other == architecture)
+    };
+    if config.image_service_url.is_empty() || config.settings.release_images.iter().any(has) {
+        return Ok(());
+    }
+    Err(Problem::Input(format!("there is no image of an operating system for the architecture {architecture}")))
+}
+
 /// The static networks of the NMStateConfigs that the selector takes. Whoever names no labels wants none, and not all.
 fn static_networks(pass: &Pass<'_>, object: &Value) -> Result<Vec<HostStaticNetworkConfig>, Problem> {
     let selector = Selector::read(&object["spec"]["nmStateConfigLabelSelector"])
@@ -141,8 +161,10 @@ fn row_status(pass: &Pass<'_>, object: &Value, id: Uuid, status: &mut Value) {
     status["isoDownloadURL"] = if url.is_empty() { Value::Null } else { json!(url) };
     status["agentLabelSelector"] = json!({ "matchLabels": { INFRA_ENV_LABEL: name(object) } });
     let file = |name: &str| format!("{own}/downloads/files?file_name={name}");
+    let ordered = object["spec"]["ipxeScriptType"] == "BootOrderControl";
+    let script = file(if ordered { "ipxe-script&ipxe_script_type=boot-order-control" } else { "ipxe-script" });
     status["bootArtifacts"] = json!({
-        "ipxeScript": file("ipxe-script"), "discoveryIgnitionURL": file("discovery.ign"),
+        "ipxeScript": script, "discoveryIgnitionURL": file("discovery.ign"),
         "kernel": artifact(&url, "kernel"), "initrd": artifact(&url, "pxe-initrd"), "rootfs": artifact(&url, "rootfs"),
     });
     status["debugInfo"] = json!({

@@ -91,7 +91,7 @@ async fn hosts_are_shared_where_both_want_it(
 #[test]
 fn each_area_over_kubernetes_is_performed() {
     let checks = table::over_kubernetes().unwrap();
-    assert!(checks.len() >= 160, "{}", checks.len());
+    assert!(checks.len() >= 320, "{}", checks.len());
     let areas: std::collections::BTreeSet<&str> = checks.iter().map(|check| check.area.as_str()).collect();
     let performed = [
         "agents",

@@ -139,4 +139,34 @@ pub const UNNOTICED: &[Unnoticed] = &[
         ],
         reason: "it limits two stages in which nobody stays: a host that is done is installed with the next look, and one that failed keeps the stage before",
     },
+    Unnoticed {
+        names: &["kube-wake/Agent-cluster/not-woken"],
+        reason: "the real service means to be woken by an Agent that becomes synced, and is not (it compares a reason with a type): a check that asks for it fails there; what becomes of hosts wakes the cluster all the same",
+    },
+    Unnoticed {
+        names: &["kube-wake/ClusterImageSet-cluster/not-woken", "kube-wake/ConfigMap-infra-env/not-woken"],
+        reason: "the real service is not woken by it either: what waits for one looks again ten seconds later, as ours does, and a check can ask for no more",
+    },
+    Unnoticed {
+        names: &["kube-condition/Agent-Cleanup/time-stands"],
+        reason: "the condition is false as long as it is there, and with what is cleaned up the Agent goes: it never turns",
+    },
+    Unnoticed {
+        names: &[
+            "kube-spec/InfraEnv.clusterRef.name/first",
+            "kube-spec/InfraEnv.clusterRef.namespace/first",
+            "kube-spec/InfraEnv.cpuArchitecture/first",
+            "kube-spec/AgentClassification.labelKey/first",
+            "kube-spec/AgentClassification.labelValue/first",
+        ],
+        reason: "the webhooks of the product refuse to change it once the resource is there",
+    },
+    Unnoticed {
+        names: &["kube-status/PreprovisioningImage.architecture/first"],
+        reason: "it is that of the InfraEnv, which the webhooks of the product refuse to change",
+    },
+    Unnoticed {
+        names: &["kube-wake/BareMetalHost-image/not-woken"],
+        reason: "all that an image asks of its BareMetalHost it asks again and again by itself, as the real service does: what it waits for comes, only later",
+    },
 ];

@@ -25,6 +25,10 @@ type Rows = HashMap<Uuid, BTreeMap<&'static str, Vec<Since>>>;
 /// The state of what a resource shows, change by change.
 type Shown<'h> = Vec<(Timestamp, u64, ResourceState, &'h BTreeMap<String, Value>)>;
 
+/// Since when a resource says that it knows nothing of its row, or that it does again: after some mistakes in a spec the real controllers
+/// do not look at the row, and take the old words away.
+type KnowsNothing = Vec<(Timestamp, bool)>;
+
 fn rows(timeline: &Timeline<'_>) -> Rows {
     let mut rows = Rows::new();
     for o in timeline.observations.iter().filter(|o| o.source == Source::Database) {
@@ -79,15 +83,19 @@ pub(super) fn repeats_agree(
     (disturbed, settled): (&Disturbed, Duration),
     found: &mut Found,
 ) {
-    let mut resources: BTreeMap<Key<'_>, Shown<'_>> = BTreeMap::new();
+    let mut resources: BTreeMap<Key<'_>, (Shown<'_>, KnowsNothing)> = BTreeMap::new();
     for o in timeline.observations {
-        if let What::Resource { kind, namespace, name, is, shows, .. } = &o.what {
-            resources.entry((kind, namespace, name)).or_default().push((o.harness_time, o.seq, *is, shows));
+        if let What::Resource { kind, namespace, name, is, shows, conditions, .. } = &o.what {
+            let (shown, knows_nothing) = resources.entry((kind, namespace, name)).or_default();
+            shown.push((o.harness_time, o.seq, *is, shows));
+            if let Some(Some(condition)) = conditions.get("RequirementsMet") {
+                knows_nothing.push((o.harness_time, condition.reason == "NotAvailable"));
+            }
         }
     }
     let rows = rows(timeline);
     let end = watched_until(timeline.observations);
-    for ((kind, namespace, name), shown) in resources {
+    for ((kind, namespace, name), (shown, knows_nothing)) in resources {
         // Histories of before have none of it.
         if shown.iter().all(|(.., shows)| shows.is_empty()) {
             continue;
@@ -100,7 +108,10 @@ pub(super) fn repeats_agree(
                     continue;
                 }
                 let Some((seq, told)) = shown_before(&shown, path, until) else { continue };
-                found.check(seq, told == wanted || (is_nothing(told) && is_nothing(wanted)), || {
+                let excused =
+                    || knows_nothing.iter().rev().find(|(at, _)| *at < until).is_some_and(|(_, nothing)| *nothing);
+                let agrees = told == wanted || (is_nothing(told) && (is_nothing(wanted) || excused()));
+                found.check(seq, agrees, || {
                     let whose = called((kind, namespace, name), timeline);
                     format!("{whose}: status.{path} is {told} while the row says {wanted}")
                 });

@@ -1,5 +1,6 @@
 //! The times of rows: each moves when what it times changes, and only then.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use vlab_history::Timeline;
@@ -24,7 +25,9 @@ const ONE_SECOND: Duration = Duration::from_secs(2);
 /// The times of conditions of resources.
 fn conditions(timeline: &Timeline<'_>, found: &mut Found) {
     let disturbed = Disturbed::new(timeline);
-    let one_second = ONE_SECOND + Limits::new(timeline.run).settles();
+    let limits = Limits::new(timeline.run);
+    let one_second = ONE_SECOND + limits.settles();
+    let mut turned = HashMap::new();
     for o in timeline.observations {
         let What::Resource { kind, namespace, name, conditions, odd, .. } = &o.what else { continue };
         if !conditions.is_empty() {
@@ -34,6 +37,14 @@ fn conditions(timeline: &Timeline<'_>, found: &mut Found) {
             let stands = odd.since.is_none_or(|since| o.at() > since + one_second);
             let what = match odd.is {
                 Oddity::Stayed if stands => "turned, and its time stayed",
+                // Who reads an old copy after its own write tells the same turn once more: the real controllers patch without a version.
+                Oddity::Moved
+                    if turned
+                        .get(&(kind, namespace, name, &odd.condition))
+                        .is_some_and(|turn| o.at() < *turn + limits.in_flight()) =>
+                {
+                    continue;
+                }
                 // Who missed a turn and the turn back sees only the time.
                 Oddity::Moved if !disturbed.within(o.harness_time, o.harness_time, Duration::from_secs(60)) => {
                     "has another time, and did not turn"
@@ -46,6 +57,7 @@ fn conditions(timeline: &Timeline<'_>, found: &mut Found) {
                 format!("{whose}: {} {what}: {since}", odd.condition)
             });
         }
+        turned.extend(conditions.keys().map(|condition| ((kind, namespace, name, condition), o.at())));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Invariants over resources on a hub: each holds over a good story, and notices an altered one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use vlab_model::history::{ConditionStatus, FaultPhase, OddCondition, Oddity, ResourceCondition, ResourceState};
 
@@ -211,6 +212,35 @@ fn a_status_repeats_what_the_row_says(
     assert!(says(&s, "conditions-agree").contains(expected), "{}", says(&s, "conditions-agree"));
 }
 
+/// Where its spec is wrong the real controllers may not look at the row: the conditions say so, and the old words are gone.
+#[rstest]
+#[case::not_available("NotAvailable", "held")]
+#[case::another_reason(
+    "ClusterNotReady",
+    "AgentClusterInstall c/c: status.debugInfo.state is null while the row says \"error\""
+)]
+fn a_status_that_knows_nothing_repeats_nothing(#[case] reason: &str, #[case] expected: &str) {
+    let (mut s, mut n) = made();
+    last(&mut s).1.insert("debugInfo.state".to_owned(), serde_json::json!("insufficient"));
+    s.cluster(ClusterStatus::Error);
+    s.resource(
+        &mut n,
+        INSTALL,
+        "c",
+        ResourceState::Changed,
+        &["Failed=True", "Stopped=True", "RequirementsMet=Unknown"],
+    );
+    let nothing = ["debugInfo.state", "debugInfo.stateInfo"].map(|path| (path.to_owned(), serde_json::Value::Null));
+    last(&mut s).1.extend(nothing);
+    if let Some(What::Resource { conditions, .. }) = s.lines.last_mut().map(|line| &mut line.what)
+        && let Some(Some(condition)) = conditions.get_mut("RequirementsMet")
+    {
+        condition.reason = reason.to_owned();
+    }
+    s.wait(60);
+    assert!(says(&s, "conditions-agree").contains(expected), "{}", says(&s, "conditions-agree"));
+}
+
 #[rstest]
 #[case::stayed(Oddity::Stayed, 100, "times-follow", "AgentClusterInstall c/c: Failed turned, and its time stayed")]
 #[case::within_a_second(Oddity::Stayed, 0, "times-follow", "held")]
@@ -229,6 +259,23 @@ fn a_condition_has_its_time_and_its_words(
     s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Failed=False"]);
     last(&mut s).0.push(OddCondition { condition: "Failed".to_owned(), is, since });
     assert!(says(&s, invariant).contains(expected), "{}", says(&s, invariant));
+}
+
+/// The real controllers may write a turn twice, with two times; in virtual time nobody reads an old copy.
+#[rstest]
+#[case::at_once(400, false, "held")]
+#[case::later(600, false, "Failed has another time, and did not turn")]
+#[case::in_virtual_time(400, true, "Failed has another time, and did not turn")]
+fn a_turn_may_be_written_twice(#[case] millis: u64, #[case] virtual_time: bool, #[case] expected: &str) {
+    let (mut s, mut n) = made();
+    s.say(Source::Harness, What::RunStarted(RunInfo { virtual_time, ..RunInfo::default() }));
+    let turned = Timestamp::from_secs(s.now());
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Failed=True"]);
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &[]);
+    let again = OddCondition { condition: "Failed".to_owned(), is: Oddity::Moved, since: Some(turned) };
+    last(&mut s).0.push(again);
+    s.lines.last_mut().unwrap().harness_time = turned + Duration::from_millis(millis);
+    assert!(says(&s, "times-follow").contains(expected), "{}", says(&s, "times-follow"));
 }
 
 #[test]
