@@ -54,7 +54,11 @@ pub(crate) const VLAB: Program = Program { package: "vlab-cli", name: "vlab", be
 
 /// The program in the folder that the variable `VLAB_BUILT` names, if it runs on the lab OS.
 pub(crate) fn built(program: &Program) -> Option<PathBuf> {
-    let file = PathBuf::from(std::env::var_os("VLAB_BUILT")?).join(program.name);
+    built_in(&PathBuf::from(std::env::var_os("VLAB_BUILT")?), program)
+}
+
+fn built_in(folder: &Path, program: &Program) -> Option<PathBuf> {
+    let file = folder.join(program.name);
     crate::os::libraries(&file).is_ok().then_some(file)
 }
 
@@ -206,6 +210,20 @@ fn collect(root: &Path, folder: &Path, into: &mut BTreeMap<PathBuf, String>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_built_for_this_machine_goes_into_images_where_it_runs_there() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(built_in(folder.path(), &NODE), None, "nobody built it");
+        let file = folder.path().join("vlab-node");
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        fs::write(&file, &own).unwrap();
+        assert_eq!(built_in(folder.path(), &NODE), Some(file.clone()));
+        let wanted = b"\0libc.so.6\0";
+        let at = own.windows(wanted.len()).position(|bytes| bytes == wanted).unwrap();
+        fs::write(&file, [&own[..at], b"\0libx.so.6\0", &own[at + wanted.len()..]].concat()).unwrap();
+        assert_eq!(built_in(folder.path(), &NODE), None, "the lab OS has no such library");
+    }
 
     #[test]
     fn only_what_a_program_is_made_of_counts() {

@@ -305,6 +305,11 @@ fn for_images(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     let changed = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
     for name in names {
         let (from, to) = (folder.join(name), into.join(name));
+        // What is not there is built as a static program.
+        if !from.exists() {
+            let _ = std::fs::remove_file(&to);
+            continue;
+        }
         if changed(&to).is_some_and(|there| changed(&from).is_some_and(|new| new < there)) {
             continue;
         }
