@@ -60,8 +60,8 @@ fn nextest(args: &[OsString], ci: bool) -> Vec<OsString> {
         nextest.extend(["--profile", "ci"].map(OsString::from));
     }
     if !args.iter().any(chooses_threads) {
-        // Two more than there are processors: runs of simulated hosts, of which two go on at a time, mostly wait.
-        let threads = std::thread::available_parallelism().map_or(2, |n| n.get() + 2);
+        // One more than there are processors: a run of simulated hosts mostly waits. With two more, machines are too slow for their tests.
+        let threads = std::thread::available_parallelism().map_or(2, |n| n.get() + 1);
         nextest.extend(["--test-threads".into(), threads.to_string().into()]);
     }
     nextest.extend_from_slice(args);

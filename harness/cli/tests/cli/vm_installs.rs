@@ -34,7 +34,10 @@ fn vm_installs_not_when_its_installer_is_ended() {
         let arguments = ["scenario", "installer-ended", "--hosts", "vm", "--no-setup", "--quiet"];
         bench.vlab_within(Duration::from_secs(600), &arguments).ends_with(0);
         let said = std::fs::read_to_string(bench.latest().join("node-0.faults.log")).unwrap();
-        assert_eq!(said.trim(), "", "the scripts had nothing to complain of");
+        // On a busy computer a machine may not answer at once; then it is tried again.
+        let complains =
+            |line: &&str| !line.is_empty() && !line.starts_with("Connection ") && !line.starts_with("ssh: ");
+        assert_eq!(said.lines().find(complains), None, "the scripts had nothing to complain of");
         bench.nothing_is_left();
     }
 }
