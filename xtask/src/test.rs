@@ -28,13 +28,8 @@ pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
             return ExitCode::from(INCONCLUSIVE);
         }
     };
-    let mut steps = Steps {
-        engine: test_engine(&target, ci, may_install),
-        skips,
-        built: None,
-        results: vec![],
-        first_failure: None,
-    };
+    let (engine, has_engine) = test_engine(&target, ci, may_install);
+    let mut steps = Steps { engine, skips, built: None, results: vec![], first_failure: None };
     steps.cargo(["fmt", "--all", "--check"].map(OsString::from));
     // All programs, with the features that the tests build them with: cargo would build half of it again for one of them alone.
     // Linted while they are built (see `LINTED`).
@@ -42,7 +37,7 @@ pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
     let images = target.join("debug/vlab-images");
     // They were just built.
     steps.built = for_images(&target.join("debug"), &["vlab-node", "vlab-service"]);
-    if steps.engine.is_some() {
+    if has_engine {
         // What the tests with containers run.
         steps.step(Some(&images), ["--load".into()]);
     }
@@ -70,8 +65,8 @@ fn nextest(args: &[OsString], ci: bool) -> Vec<OsString> {
 
 /// What was done, and what the rest is done with.
 struct Steps {
-    /// Up to the end of the tests; `None`: there is none, ours or another.
-    engine: Option<Option<Private>>,
+    /// One of ours, up to the end of the tests.
+    engine: Option<Private>,
     skips: Skips,
     /// The folder with programs of this build for images.
     built: Option<PathBuf>,
@@ -101,7 +96,7 @@ impl Steps {
         };
         command.current_dir(root());
         self.skips.of(&mut command);
-        if let Some(Some(engine)) = &self.engine {
+        if let Some(engine) = &self.engine {
             command.env("DOCKER_HOST", engine.host());
         }
         if let Some(built) = &self.built {
@@ -147,14 +142,14 @@ fn chooses_threads(word: &OsString) -> bool {
     ["-j", "--jobs", "--test-threads"].iter().any(|option| word.starts_with(option))
 }
 
-/// An engine of our own for the tests with containers, where this machine has none that runs; `None`: there is none at all, and
-/// these tests are skipped, which in CI is a failure.
-fn test_engine(target: &Path, ci: bool, may_install: bool) -> Option<Option<Private>> {
+/// An engine of our own for the tests with containers, where this machine has none that runs; and whether there is one at all.
+/// Without one these tests are skipped, which in CI is a failure.
+fn test_engine(target: &Path, ci: bool, may_install: bool) -> (Option<Private>, bool) {
     match ensure(Purpose::Containers, may_install && ci, say).and_then(|_| engine::for_tests(target)) {
-        Ok(engine) => Some(engine),
+        Ok(engine) => (engine, true),
         Err(why) => {
             say(&format!("no container engine: {why}\nThe tests with containers are skipped."));
-            None
+            (None, false)
         }
     }
 }

@@ -52,10 +52,14 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// The member at a path of names and numbers with dots between them; the empty path is the value itself.
+/// The member at a path of names and numbers with dots between them; the empty path is the value itself. In a list a name is that of
+/// the element with this `type`: of a condition.
 pub fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').filter(|part| !part.is_empty()).try_fold(value, |value, part| match value {
-        Value::Array(list) => list.get(part.parse::<usize>().ok()?),
+        Value::Array(list) => match part.parse::<usize>() {
+            Ok(number) => list.get(number),
+            Err(_) => list.iter().find(|element| element["type"] == part),
+        },
         Value::Object(map) => map.get(part),
         _ => None,
     })
@@ -189,6 +193,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[rstest]
+    #[case("", Some(json!({"list": [{"type": "A", "v": 1}, {"type": "B", "v": 2}]})))]
+    #[case("list.1.v", Some(json!(2)))]
+    #[case("list.A.v", Some(json!(1)))]
+    #[case("list.C.v", None)]
+    #[case("list.2", None)]
+    #[case("other", None)]
+    fn a_member_is_found_by_its_path(#[case] path: &str, #[case] found: Option<Value>) {
+        let value = json!({"list": [{"type": "A", "v": 1}, {"type": "B", "v": 2}]});
+        assert_eq!(at(&value, path), found.as_ref());
+    }
 
     #[rstest]
     #[case(json!({"a": 1}), json!({"a": 1.0, "b": 2}), true)]

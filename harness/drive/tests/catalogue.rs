@@ -8,10 +8,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use rstest::rstest;
-use vlab_drive::prepare::{Choices, Nowhere, PrepareError, Prepared, prepare};
-use vlab_drive::simulate::{ending_check, rehearse};
+use vlab_drive::prepare::{Choices, Nowhere, PrepareError, prepare};
+use vlab_drive::simulate;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
-use vlab_judge::verdict::judge;
 use vlab_model::history::Observation;
 use vlab_scenario::{Catalogue, Criterion, Expectation, FrontDoor, HostKind, Moment, Need, Scenario, Seen};
 
@@ -42,16 +41,7 @@ fn run(
         hosts: Some(HostKind::Simulated),
         ..Choices::default()
     };
-    judged(&prepare(scenario, catalogue, &choices, &Nowhere).unwrap())
-}
-
-fn judged(prepared: &Prepared) -> (RunResult, Vec<Observation>) {
-    let (ending, history, _) = rehearse(prepared);
-    let mut result =
-        RunResult { checks: judge(&prepared.scenario, prepared.clock_scale, &history).checks, ..RunResult::default() };
-    ending_check(&mut result, &ending);
-    result.conclude();
-    (result, history)
+    simulate::run(&prepare(scenario, catalogue, &choices, &Nowhere).unwrap())
 }
 
 fn wrong(checks: &[CheckResult]) -> String {
@@ -120,7 +110,7 @@ fn every_scenario_passes_over_kubernetes(#[values(0, 1, 2, 3, 4, 5, 6, 7)] numbe
         }
         match prepare(scenario, &catalogue, &choices, &Nowhere) {
             Ok(prepared) => {
-                let (result, _) = judged(&prepared);
+                let (result, _) = simulate::run(&prepared);
                 if result.verdict != Verdict::Passed {
                     let _ = writeln!(problems, "{name}: {}\n{}", result.verdict, wrong(&result.checks));
                 }

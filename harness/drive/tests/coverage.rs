@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use vlab_drive::coverage::{Gatherer, RULES, Run, UNREACHABLE, prepare_catalogue};
-use vlab_drive::simulate::{ending_check, rehearse};
+use vlab_drive::simulate::{Whole, run_whole};
 use vlab_history::rules::{RuleId, shown};
 use vlab_judge::coverage::{Coverage, Reached};
-use vlab_judge::result::{CheckVerdict, RunResult, Verdict};
-use vlab_judge::verdict::judge;
+use vlab_judge::result::{CheckResult, CheckVerdict, Verdict};
 use vlab_reports::coverage::{markdown, text};
 use vlab_scenario::Catalogue;
 
@@ -42,15 +41,12 @@ fn rehearse_all() -> (Rehearsed, Coverage) {
     let mut gatherer = Gatherer::new();
     for prepared in &prepare_catalogue(&Catalogue::discover().unwrap()).unwrap() {
         let scenario = &prepared.scenario.name;
-        let (ending, history, fired) = rehearse(prepared);
-        let mut result = RunResult {
-            checks: judge(&prepared.scenario, prepared.clock_scale, &history).checks,
-            ..RunResult::default()
-        };
-        ending_check(&mut result, &ending);
-        result.conclude();
+        let Whole { result, history, fired, .. } = run_whole(prepared, u64::MAX);
         if result.verdict != Verdict::Passed {
-            let wrong = result.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed);
+            let bad = |check: &&CheckResult| {
+                matches!(check.verdict, CheckVerdict::Failed | CheckVerdict::Inconclusive { .. })
+            };
+            let wrong = result.checks.iter().filter(bad);
             let wrong: Vec<String> = wrong.map(|check| format!("{}: {}", check.name, check.message)).collect();
             let _ = writeln!(all.red, "{scenario}: {}: {}", result.verdict, wrong.join("; "));
         }

@@ -99,8 +99,7 @@ pub(crate) fn unbind(core: &mut Core, now: Timestamp, key: HostKey) -> Result<()
     take_out(core, now, key)
 }
 
-/// The same for the controllers: a host that is being installed is refused by its machine only, as an error of the service, after which
-/// they try again.
+/// The same for the controllers, who do it in the middle of an installation, too.
 pub(crate) fn take_out(core: &mut Core, now: Timestamp, key: HostKey) -> Result<(), Refusal> {
     let row = find(core, key)?;
     if row.host().cluster_id.is_none() {

@@ -22,6 +22,7 @@ use super::object::{
 use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
 use super::{Command, Who, fencing, spec, spoke};
 use crate::commands::{binding, hosts, register};
+use crate::monitor::in_installation;
 use crate::rows::HostRow;
 use crate::state::HostKey;
 
@@ -260,12 +261,15 @@ fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> 
     let wanted = reference(&agent["spec"]["clusterDeploymentName"], namespace(agent));
     let is = row.host().cluster_id;
     if wanted.is_empty() {
-        // Only a host that is being added may be taken away in the middle.
-        if is.is_some() && is_being_installed(row.host().status) && !row.view.is_day2() {
-            let why = format!("the host {} is being installed and cannot leave its cluster", host.1);
-            return Err(Problem::Input(why).into());
-        }
-        return if is.is_some() { unbind(pass, agent, &row, host) } else { Ok(()) };
+        return match is {
+            None => Ok(()),
+            // Only a host that is being added may be taken away in the middle.
+            Some(_) if in_installation(row.host().status) && !row.view.is_day2() => {
+                Err(Problem::Input(format!("the host {} is being installed and cannot leave its cluster", host.1))
+                    .into())
+            }
+            Some(_) => unbind(pass, agent, &row, host),
+        };
     }
     let missing = || Problem::Backend(format!("failed to find the cluster of ClusterDeployment {wanted}"));
     let cluster = pass.cluster(&wanted).ok_or_else(missing)?;
@@ -283,15 +287,6 @@ fn bound(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt> 
 fn is_leaving(status: HostStatus) -> bool {
     use HostStatus::{Reclaiming, ReclaimingRebooting, Unbinding, UnbindingPendingUserAction};
     matches!(status, Unbinding | UnbindingPendingUserAction | Reclaiming | ReclaimingRebooting)
-}
-
-fn is_being_installed(status: HostStatus) -> bool {
-    use HostStatus::{
-        Installing, InstallingInProgress, InstallingPendingUserAction, PreparingFailed, PreparingForInstallation,
-        PreparingSuccessful,
-    };
-    let preparing = matches!(status, PreparingForInstallation | PreparingFailed | PreparingSuccessful);
-    preparing || matches!(status, Installing | InstallingInProgress | InstallingPendingUserAction)
 }
 
 fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> Result<(), Halt> {

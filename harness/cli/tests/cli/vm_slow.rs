@@ -133,7 +133,7 @@ fn never_red(scenario: &str, limit: Limit) {
     cli.nothing_is_left();
 }
 
-/// With half of the processors it is what two such computers would each do, and must pass where a machine has one for itself.
+/// On half of the processors the single node from UEFI installs itself; where that takes too long, it is told as a skip.
 #[rstest]
 #[case::half_of_the_processors("sno-uefi-minimal", Limit::Processors(0.5))]
 #[case::tight_memory("sno", Limit::MemoryMib(900))]

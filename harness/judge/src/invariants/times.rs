@@ -41,7 +41,7 @@ fn conditions(timeline: &Timeline<'_>, found: &mut Found) {
                 Oddity::Moved
                     if turned
                         .get(&(kind, namespace, name, &odd.condition))
-                        .is_some_and(|turn| o.at() < *turn + limits.in_flight()) =>
+                        .is_some_and(|turn| o.at() < *turn + limits.settles()) =>
                 {
                     continue;
                 }

@@ -263,9 +263,9 @@ fn a_condition_has_its_time_and_its_words(
 
 /// The real controllers may write a turn twice, with two times; in virtual time nobody reads an old copy.
 #[rstest]
-#[case::at_once(400, false, "held")]
-#[case::later(600, false, "Failed has another time, and did not turn")]
-#[case::in_virtual_time(400, true, "Failed has another time, and did not turn")]
+#[case::at_once(4_000, false, "held")]
+#[case::later(6_000, false, "Failed has another time, and did not turn")]
+#[case::in_virtual_time(4_000, true, "Failed has another time, and did not turn")]
 fn a_turn_may_be_written_twice(#[case] millis: u64, #[case] virtual_time: bool, #[case] expected: &str) {
     let (mut s, mut n) = made();
     s.say(Source::Harness, What::RunStarted(RunInfo { virtual_time, ..RunInfo::default() }));
