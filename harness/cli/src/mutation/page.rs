@@ -159,7 +159,7 @@ pub(super) fn page(all: &[Alteration], records: &BTreeMap<String, Record>) -> St
         Score::percent(controllers.noticed, controllers.all),
     );
     if score.untried > 0 {
-        let _ = writeln!(page, "\n{} alterations were not tried yet; the tables say which.", score.untried);
+        let _ = writeln!(page, "\nNot tried yet, as the tables say: {}.", score.untried);
     }
     by_family(&mut page, all, records);
     who_notices(&mut page, records);
