@@ -7,7 +7,8 @@ use std::time::Duration;
 use rstest::rstest;
 use tokio_util::sync::CancellationToken;
 use vlab_drive::prepare::Choices;
-use vlab_judge::result::{CheckKind, CheckVerdict};
+use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict};
+use vlab_judge::verdict::ACTS_IN_TIME;
 use vlab_model::history::{Observation, What};
 use vlab_run::live::Show;
 use vlab_run::prepare::prepare;
@@ -33,7 +34,25 @@ fn options(runs: &Path, scenario_text: Vec<u8>, interrupted: CancellationToken) 
     }
 }
 
+/// What the user does whom the lab tells that the computer was too busy: it runs the scenario again, but not for ever.
 async fn real(name: &str, with_faults: bool) -> (RunOutcome, Vec<Observation>) {
+    let mut left = 2;
+    loop {
+        let (outcome, history) = once(name, with_faults).await;
+        let busy = outcome.result.checks.iter().find(|check| is_of_a_busy_computer(check));
+        match busy {
+            Some(busy) if left > 0 => eprintln!("once more: {}", busy.message),
+            _ => return (outcome, history),
+        }
+        left -= 1;
+    }
+}
+
+fn is_of_a_busy_computer(check: &CheckResult) -> bool {
+    check.kind == CheckKind::Lab && check.name == ACTS_IN_TIME
+}
+
+async fn once(name: &str, with_faults: bool) -> (RunOutcome, Vec<Observation>) {
     let runs = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::discover().unwrap();
     let source = catalogue.find(name).unwrap();
@@ -162,7 +181,9 @@ async fn an_interrupted_run_undoes_its_faults() {
     assert!(phase(FaultPhase::Effect) && phase(FaultPhase::End), "the fault was on, and is told to be off");
     let leaks: Vec<_> = outcome.result.checks.iter().filter(|c| c.kind == CheckKind::Leak).collect();
     assert!(leaks.iter().all(|c| c.verdict == CheckVerdict::Passed) && !leaks.is_empty(), "{leaks:?}");
-    let lab: Vec<_> = outcome.result.checks.iter().filter(|c| c.kind == CheckKind::Lab).map(|c| &c.message).collect();
+    // Of a computer that was busy the run says so, and is inconclusive anyway.
+    let lab = outcome.result.checks.iter().filter(|c| c.kind == CheckKind::Lab && !is_of_a_busy_computer(c));
+    let lab: Vec<_> = lab.map(|c| &c.message).collect();
     assert!(lab.is_empty(), "{lab:?}");
 }
 

@@ -72,16 +72,26 @@ impl User {
     pub(super) fn kube_todo(&self) -> VecDeque<UserTask> {
         let mut todo = VecDeque::new();
         let of_clusters = (0..self.scenario.clusters.len()).map(Whose::Cluster);
-        let pool = self.scenario.hosts.iter().any(|h| h.cluster.is_none()).then_some(Whose::Pool);
-        for whose in of_clusters.chain(pool) {
+        for whose in of_clusters.chain(self.pool()) {
             todo.push_back(UserTask::Namespace(self.namespace(whose)));
             todo.extend(self.resources(whose).into_iter().map(|apply| UserTask::Apply(Box::new(apply))));
             if matches!(whose, Whose::Cluster(_)) {
                 todo.push_back(UserTask::AwaitCluster(whose));
             }
-            todo.push_back(UserTask::AwaitInfraEnv(whose));
         }
+        todo.extend(self.bootable_now());
         todo
+    }
+
+    fn pool(&self) -> Option<Whose> {
+        self.scenario.hosts.iter().any(|h| h.cluster.is_none()).then_some(Whose::Pool)
+    }
+
+    /// The pool, when every cluster has its row. Hosts boot only then, from the image of a cluster's infra-env after that cluster has its row: the
+    /// names that they see in the DNS are those of a cluster that is known.
+    fn bootable_now(&self) -> Option<UserTask> {
+        let known = self.clusters.iter().all(|cluster| cluster.id.is_some());
+        self.pool().filter(|_| known).map(UserTask::AwaitInfraEnv)
     }
 
     /// Namespace and name of that cluster's resources, or of the pool's.
@@ -558,6 +568,8 @@ impl User {
             let what = What::ClusterNamed { cluster: id, name, vip_dhcp };
             self.seen.push(Seen { source: Source::Harness, service_time: None, what });
             self.told_of(UserVerb::CreateCluster, Some(id));
+            self.todo.push_back(UserTask::AwaitInfraEnv(whose));
+            self.todo.extend(self.bootable_now());
             return Some(());
         }
         let url = object["status"]["isoDownloadURL"].as_str()?.to_owned();

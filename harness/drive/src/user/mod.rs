@@ -830,6 +830,8 @@ impl Actor for User {
 }
 
 #[cfg(test)]
+mod kube_tests;
+#[cfg(test)]
 mod look_tests;
 
 #[cfg(test)]

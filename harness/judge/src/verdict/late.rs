@@ -7,7 +7,7 @@ use vlab_scenario::{ActionTime, FaultTarget};
 use super::*;
 
 /// Name of the check that a lab fails which acted too late.
-pub(super) const ACTS_IN_TIME: &str = "the lab acts in time";
+pub const ACTS_IN_TIME: &str = "the lab acts in time";
 
 /// Name of the check that a lab fails whose database was away.
 pub(super) const DATABASE_IS_THERE: &str = "PostgreSQL is there";

@@ -31,6 +31,7 @@ mod late;
 mod unasked;
 mod words;
 
+pub use late::ACTS_IN_TIME;
 pub use unasked::{LEASE_LOST, REFUSED, SERVER_ERRORS, SERVICE_UP_AGAIN, killed_check};
 
 /// Name of the check that fails when the service under test ends by itself.
