@@ -30,6 +30,8 @@ pub struct HubOptions {
     pub pace: f64,
     /// Has it API servers of clusters, too (`/clusters/NAME`, as `vlab kube` has)? Then nodes that join them are played.
     pub has_clusters: bool,
+    /// Does the service the part of Hive and metal3, too? Without them a hub lacks it.
+    pub others: bool,
 }
 
 impl HubOptions {
@@ -39,13 +41,13 @@ impl HubOptions {
     /// It names none, or one that speaks TLS.
     pub fn of_kubeconfig(kubeconfig: &str, pace: f64) -> Result<Self, String> {
         let address = address_in(kubeconfig)?;
-        Ok(Self { endpoint: Endpoint::new(address), pace, has_clusters: false })
+        Ok(Self { endpoint: Endpoint::new(address), pace, has_clusters: false, others: true })
     }
 
     /// All that is done on a hub.
     pub(crate) fn door(&self) -> DoorConfig {
         let clusters = self.has_clusters.then(|| format!("http://{}", self.endpoint.address()));
-        DoorConfig { pace: self.pace, service: true, hive: true, metal3: true, clusters }
+        DoorConfig { pace: self.pace, service: true, hive: self.others, metal3: self.others, clusters }
     }
 }
 

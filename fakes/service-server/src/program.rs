@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio_util::sync::CancellationToken;
 use vlab_model::settings::{SettingError, Settings};
 
+use crate::hub::HubOptions;
 use crate::pg::{PgOptions, PgStore};
 use crate::store::MemoryStore;
 use crate::{Listen, ServeOptions, serve};
@@ -14,6 +15,9 @@ use vlab_service::CoreConfig;
 /// What the real service has compiled in and no variable of it sets, as JSON: a run whose time profile scales time gives it to the
 /// simulated service with this variable.
 pub const CONSTANTS: &str = "VLAB_CONSTANTS";
+
+/// How many times faster than the real ones the controllers wait, where a time profile scales time.
+pub const PACE: &str = "VLAB_PACE";
 
 /// The service's settings: those that are given, and on top what this process's environment has under the real service's names, and
 /// [`CONSTANTS`].
@@ -95,8 +99,23 @@ fn database(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     Some(conninfo)
 }
 
+/// The API server on which the environment wants the controllers to work, as the real service is told it; `None`: they are off.
+fn hub(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<HubOptions>, String> {
+    if variable("ENABLE_KUBE_API").as_deref() != Some("true") {
+        return Ok(None);
+    }
+    let file = variable("KUBECONFIG").ok_or("ENABLE_KUBE_API is true, and KUBECONFIG names no file")?;
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("KUBECONFIG: {file}: {error}"))?;
+    let pace = variable(PACE).unwrap_or_else(|| "1".to_owned());
+    let pace = pace.parse().ok().filter(|pace: &f64| pace.is_finite() && *pace > 0.0);
+    let pace = pace.ok_or_else(|| format!("{PACE}: expected a number above 0"))?;
+    let options = HubOptions::of_kubeconfig(&text, pace).map_err(|why| format!("KUBECONFIG: {file}: {why}"))?;
+    // A hub has them, or whoever started this does their part.
+    Ok(Some(HubOptions { others: false, ..options }))
+}
+
 /// The simulated service under the environment of the real one: `DB_HOST` and its kin, `HTTP_LISTEN_PORT` (8090),
-/// `SERVICE_BASE_URL`, the tunables, and `VLAB_SEED`. It listens on all addresses of its container. Ends with SIGTERM.
+/// `SERVICE_BASE_URL`, `ENABLE_KUBE_API` with `KUBECONFIG`, the tunables, and `VLAB_SEED`. It listens on all addresses of its container. Ends with SIGTERM.
 ///
 /// # Errors
 /// A setting that cannot be read, a database that cannot be used, a port that is taken.
@@ -116,6 +135,7 @@ pub async fn run_under_real_environment() -> Result<(), String> {
         image_service_url: variable("IMAGE_SERVICE_BASE_URL").unwrap_or_default(),
         alteration: None,
     };
+    let hub = hub(&variable)?;
     let stop = CancellationToken::new();
     stop_on_signals(130, {
         let stop = stop.clone();
@@ -133,13 +153,13 @@ pub async fn run_under_real_environment() -> Result<(), String> {
             let store = PgStore::connect(PgOptions::new(conninfo)).await;
             let store = store.map_err(|error| format!("the database: {error}"))?;
             let mut options = ServeOptions::new(listen, store, core);
-            options.ready = Some(ready);
+            (options.ready, options.hub) = (Some(ready), hub);
             serve(options, stop).await
         }
         None => {
             eprintln!("vlab-service: no DB_HOST: the state is in memory and gone when the service ends");
             let mut options = ServeOptions::new(listen, MemoryStore::default(), core);
-            options.ready = Some(ready);
+            (options.ready, options.hub) = (Some(ready), hub);
             serve(options, stop).await
         }
     };
@@ -160,6 +180,28 @@ mod tests {
         assert_eq!(config.get_password(), Some(&b"it's"[..]));
         assert_eq!(config.get_dbname(), Some("installer"));
         assert_eq!(database(&|_| None), None);
+    }
+
+    #[test]
+    fn controllers_are_told_their_api_server_as_the_real_ones_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubeconfig").to_string_lossy().into_owned();
+        std::fs::write(&file, crate::hub::kubeconfig("http://127.0.0.1:6443")).unwrap();
+        let with = |variables: &[(&str, &str)]| {
+            hub(&|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert!(with(&[("KUBECONFIG", &file)]).unwrap().is_none());
+        let on = ("ENABLE_KUBE_API", "true");
+        let told = with(&[on, ("KUBECONFIG", &file), (PACE, "60")]).unwrap().unwrap();
+        assert_eq!((told.endpoint.address().port(), told.pace, told.others), (6443, 60.0, false));
+        for (variables, why) in [
+            (vec![on], "KUBECONFIG names no file"),
+            (vec![on, ("KUBECONFIG", "/nonexistent")], "/nonexistent: No such file"),
+            (vec![on, ("KUBECONFIG", &file), (PACE, "0")], "VLAB_PACE: expected a number above 0"),
+        ] {
+            let error = with(&variables).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     /// A time profile scales what is compiled in, too: the service of a run has the settings of virtual time.

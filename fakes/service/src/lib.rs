@@ -247,18 +247,13 @@ impl Core {
 
     fn next_host_tick(&self) -> Option<Timestamp> {
         let work = self.state.host_agenda.next().filter(|_| self.begun)?;
-        let phase = self.phases[0];
-        Some(
-            monitor::tick(self.config.settings.host_monitor_interval, self.last_host_tick - phase, work - phase)
-                + phase,
-        )
+        Some(monitor::tick(self.config.settings.host_monitor_interval, self.phases[0], self.last_host_tick, work))
     }
 
     fn next_cluster_tick(&self) -> Option<Timestamp> {
         let work = self.state.cluster_agenda.next().filter(|_| self.begun)?;
-        let phase = self.phases[1];
         let interval = self.config.settings.cluster_monitor_interval;
-        Some(monitor::tick(interval, self.last_cluster_tick - phase, work - phase) + phase)
+        Some(monitor::tick(interval, self.phases[1], self.last_cluster_tick, work))
     }
 
     /// When [`Core::wake`] has something to do next. `None`: nothing, until a request changes something. A core that was

@@ -39,14 +39,15 @@ fn undecided(status: ClusterStatus) -> bool {
     matches!(status, ClusterStatus::PendingForInput | ClusterStatus::Insufficient)
 }
 
-/// The first tick that is neither before `work` nor at or before `last`. Ticks are the multiples of the interval since the
-/// Unix epoch, rounded up to whole milliseconds, so that a restart (or many) keeps their rhythm.
-pub(crate) fn tick(interval: Duration, last: Timestamp, work: Timestamp) -> Timestamp {
-    let interval = i64::try_from(interval.as_micros()).unwrap_or(i64::MAX).max(1_000);
+/// The first tick that is neither before `work` nor at or before `last`. Ticks come `phase` after the multiples of the interval
+/// since the Unix epoch, rounded up to whole milliseconds, so that a restart (or many) keeps their rhythm.
+pub(crate) fn tick(interval: Duration, phase: Duration, last: Timestamp, work: Timestamp) -> Timestamp {
+    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    let (interval, phase) = (micros(interval).max(1_000), micros(phase));
     let after = work.as_micros().max(last.as_micros().saturating_add(1));
-    let mut n = after.div_euclid(interval);
+    let mut n = after.saturating_sub(phase).div_euclid(interval);
     loop {
-        let at = ceil_ms(Timestamp::from_micros(n.saturating_mul(interval)));
+        let at = ceil_ms(Timestamp::from_micros(n.saturating_mul(interval).saturating_add(phase)));
         if at.as_micros() >= after {
             return at;
         }
@@ -703,6 +704,7 @@ mod tests {
     fn ticks_are_multiples_of_the_interval_and_never_early() {
         let eight = Duration::from_secs(8);
         let at = |s: i64| Timestamp::from_secs(800 + s);
+        let tick = |interval, last, work| tick(interval, Duration::ZERO, last, work);
         assert_eq!(tick(eight, Timestamp::UNSET, at(0)), at(0));
         assert_eq!(tick(eight, at(0), Timestamp::UNSET), at(8));
         assert_eq!(tick(eight, at(3), Timestamp::UNSET), at(8));
@@ -714,5 +716,16 @@ mod tests {
         let first = tick(odd, zero, Timestamp::UNSET);
         assert_eq!(first.as_micros(), 134_000);
         assert_eq!(tick(odd, first, Timestamp::UNSET).as_micros(), 267_000);
+    }
+
+    /// A tick between two milliseconds would never come: the service's time is in whole ones.
+    #[test]
+    fn a_tick_comes_so_long_after_its_multiple_in_whole_milliseconds() {
+        let (interval, phase) = (Duration::from_millis(133), Duration::from_micros(12_166));
+        let zero = Timestamp::from_micros(0);
+        let first = tick(interval, phase, zero, Timestamp::UNSET);
+        assert_eq!(first.as_micros(), 13_000);
+        assert_eq!(tick(interval, phase, first, Timestamp::UNSET).as_micros(), 146_000);
+        assert_eq!(tick(interval, phase, zero, Timestamp::from_micros(13_001)).as_micros(), 146_000);
     }
 }

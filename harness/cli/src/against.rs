@@ -94,7 +94,7 @@ struct Tally {
     left_out: BTreeMap<String, u64>,
     /// Tapes that cannot be run there at all, by the reason.
     not_there: BTreeMap<String, u64>,
-    /// Tapes whose interleaving was made plain.
+    /// Tapes of whose interleaving something was left out.
     made_plain: u64,
     /// In how many tapes each showed, by signature.
     found: BTreeMap<String, u64>,
@@ -244,7 +244,10 @@ fn summary(tally: &Tally, shared: &Shared) -> String {
     list("faults were left out because that service cannot have them", &tally.left_out);
     list("tapes were not run there", &tally.not_there);
     if tally.made_plain > 0 {
-        text.push_str(&format!("{} interleavings were left out: real time has its own\n", tally.made_plain));
+        text.push_str(&format!(
+            "{} interleavings had what only virtual time has (an order, phases of monitors, kills around a write): it was left out\n",
+            tally.made_plain
+        ));
     }
     let found =
         tally.found.iter().map(|(signature, times)| (signature.as_str(), format!("{times} of {} tapes", tally.tapes)));

@@ -122,6 +122,16 @@ impl HttpConnection {
         self.opened
     }
 
+    /// Is it open, as far as is known on this side?
+    pub fn is_open(&self) -> bool {
+        self.sender.as_ref().is_some_and(|sender| !sender.is_closed())
+    }
+
+    /// Closes it. The next request opens a new one.
+    pub fn close(&mut self) {
+        self.sender = None;
+    }
+
     /// Sends a request and waits for the whole answer, `budget` at most.
     ///
     /// A request that never left (the kept-alive connection turned out to be closed) is sent again once over a new

@@ -10,6 +10,7 @@ pub mod helper;
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -595,6 +596,18 @@ impl Engine {
             Err(error) if error.status == 404 => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// The address that this computer has in a network; `None`: it has none there, or the engine does not say.
+    ///
+    /// # Errors
+    /// The engine does not answer, or has no such network.
+    pub fn gateway(&self, network: &str) -> Result<Option<IpAddr>, EngineError> {
+        let value =
+            self.json(&format!("looking at the network {network}"), &format!("/networks/{}", quoted(network)))?;
+        let configs = value["IPAM"]["Config"].as_array();
+        let gateways = configs.into_iter().flatten().filter_map(|config| config["Gateway"].as_str());
+        Ok(gateways.filter_map(|gateway| gateway.parse::<IpAddr>().ok()).find(IpAddr::is_ipv4))
     }
 
     /// The state of a container; `None`: there is none.

@@ -1,4 +1,5 @@
-//! In which order and how late things come in virtual time: what a scenario says under `interleaving`, with the dice for it.
+//! In which order and how late things come: what a scenario says under `interleaving`, with the dice for it. In virtual time all of it;
+//! in real time what can be done to requests on their way, the rest comes as it comes.
 //!
 //! Each kind has dice of its own, so that one kind can be made plain without changing what the others do. The plain interleaving
 //! rolls no dice at all.
@@ -7,11 +8,13 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use vlab_api::http::Method;
+use vlab_model::history::{Interleaved, What};
 use vlab_scenario::Interleaving;
 
 /// What becomes of a request on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// It arrives.
     Through,
     /// The service never sees it.
@@ -20,6 +23,18 @@ pub(crate) enum Way {
     AnswerLost,
     /// The service sees it twice; the second answer is the one that arrives.
     Twice,
+}
+
+impl Way {
+    /// What of it is told in the history. A request that only reads may be lost or come twice without a word.
+    pub fn told(self, method: Method, path: &str) -> Option<What> {
+        let did = match self {
+            Self::Through => return None,
+            Self::RequestLost | Self::AnswerLost => Interleaved::Lost,
+            Self::Twice => Interleaved::Twice,
+        };
+        (method != Method::Get).then(|| What::Interleaved { did, detail: format!("{method} {path}") })
+    }
 }
 
 /// Where the service is killed around a write.
@@ -36,7 +51,7 @@ pub(crate) const DOWN: Duration = Duration::from_secs(5);
 
 /// The dice of an interleaving, and what they have come to.
 #[derive(Debug)]
-pub(crate) struct Dice {
+pub struct Dice {
     how: Interleaving,
     latency: ChaCha8Rng,
     order: ChaCha8Rng,
@@ -49,7 +64,7 @@ pub(crate) struct Dice {
 
 impl Dice {
     /// The dice of that interleaving, in a run whose clock goes so much faster than `real`.
-    pub(crate) fn new(how: &Interleaving, clock_scale: f64) -> Self {
+    pub fn new(how: &Interleaving, clock_scale: f64) -> Self {
         let stream = |n| {
             let mut dice = ChaCha8Rng::seed_from_u64(how.seed);
             dice.set_stream(n);
@@ -67,7 +82,7 @@ impl Dice {
     }
 
     /// How much longer a message takes than it must.
-    pub(crate) fn latency(&mut self) -> Duration {
+    pub fn latency(&mut self) -> Duration {
         match self.most_latency {
             0 => Duration::ZERO,
             most => Duration::from_micros(self.latency.next_u64() % most.saturating_add(1)),
@@ -85,7 +100,7 @@ impl Dice {
     }
 
     /// What becomes of a request of a host.
-    pub(crate) fn way(&mut self) -> Way {
+    pub fn way(&mut self) -> Way {
         if self.how.lost == 0 && self.how.twice == 0 {
             return Way::Through;
         }

@@ -20,7 +20,7 @@ pub mod coverage;
 pub mod explore;
 pub mod fault;
 pub mod hub;
-mod interleave;
+pub mod interleave;
 mod members;
 pub mod prepare;
 pub mod requests;

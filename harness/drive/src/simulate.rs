@@ -412,7 +412,9 @@ impl World {
             let (result, late) = match applied {
                 None if matches!(self.running, Running::Paused(_)) => return self.held.push(send),
                 None => {
-                    self.tell_way(now, way, method, path);
+                    if let Some(what) = way.told(method, path) {
+                        self.conductor.observe(now, Source::Harness, None, what);
+                    }
                     let result = match way {
                         Way::Through => self.ask(now, &send),
                         Way::RequestLost => Err(lost),
@@ -453,19 +455,6 @@ impl World {
             let reply = Reply { connection: send.connection, tag: send.tag, result };
             let latency = self.dice.latency();
             return self.push(now + late + ONE_WAY + latency, Event::Answer(reply));
-        }
-    }
-
-    /// What an interleaving does with a request that changes something is told: such a thing may be done again, or late.
-    fn tell_way(&mut self, now: Timestamp, way: Way, method: Method, path: &str) {
-        let did = match way {
-            Way::Through => return,
-            Way::RequestLost | Way::AnswerLost => Interleaved::Lost,
-            Way::Twice => Interleaved::Twice,
-        };
-        if method != Method::Get {
-            let detail = format!("{method} {path}");
-            self.conductor.observe(now, Source::Harness, None, What::Interleaved { did, detail });
         }
     }
 

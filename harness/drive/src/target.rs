@@ -159,6 +159,9 @@ impl Target {
             (Target::Container { .. }, FaultTarget::Service | FaultTarget::Postgres) if fault.is_momentary() => {
                 Err("a container cannot be stopped and started again in a run yet, only paused; use process:<program>")
             }
+            (Target::Container { .. }, FaultTarget::Kube) if fault.takes_the_lease() => Err(
+                "a service that loses its lease ends, and a container is not started again in a run yet; use process:<program>",
+            ),
             _ => Ok(()),
         }
     }

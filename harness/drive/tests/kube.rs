@@ -505,6 +505,9 @@ fn a_bare_metal_host_gets_the_image_of_its_infra_env() {
 #[case::over_rest("sno", "remote:http://192.0.2.1:8090", HubChoice::Existing("k".into()), HostKind::Simulated, "add `--api kube`")]
 #[case::a_real_one("kube-sno", "simulated", HubChoice::Assets("a".into()), HostKind::Simulated, "")]
 #[case::faults_of_a_real_one("kube-event-lost", "simulated", HubChoice::Assets("a".into()), HostKind::Simulated, "leave --hub-assets a out")]
+#[case::in_a_container("kube-sno", "container:x", HubChoice::Ours, HostKind::Simulated, "")]
+#[case::in_a_container_with_a_real_one("kube-sno", "container:x", HubChoice::Assets("a".into()), HostKind::Simulated, "leave `--hub-assets` out")]
+#[case::in_a_container_with_machines("kube-sno", "container:x", HubChoice::Ours, HostKind::Vm, "use `--hosts sim`")]
 fn which_api_server_a_run_may_have(
     #[case] scenario: &str,
     #[case] service: &str,

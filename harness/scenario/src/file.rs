@@ -89,8 +89,8 @@ pub(crate) struct ScenarioFile {
     pub(crate) budgets: Option<BudgetsFile>,
     /// When the run ends. By default: when every cluster that is installed has become `installed`, `error` or `cancelled`.
     pub(crate) until: Option<At<UntilFile>>,
-    /// For virtual time: in which order and how late things come. By default every message takes as long, and what is due at the
-    /// same instant comes in the same order.
+    /// In which order and how late things come. By default every message takes as long in virtual time, and what is due at the same
+    /// instant comes in the same order. In real time only what is done to requests of simulated hosts can be had.
     pub(crate) interleaving: Option<At<InterleavingFile>>,
     /// For load scenarios: how hosts arrive and what is measured.
     pub(crate) load: Option<LoadFile>,
@@ -819,7 +819,7 @@ pub(crate) struct UntilFile {
     pub(crate) then: Option<Text<Span>>,
 }
 
-/// In which order and how late things come in virtual time. Each key by itself changes nothing else.
+/// In which order and how late things come. Each key by itself changes nothing else. In real time only `latency`, `lost` and `twice` can be had, with simulated hosts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Interleaving")]
@@ -829,10 +829,10 @@ pub(crate) struct InterleavingFile {
     pub(crate) seed: Option<u64>,
     /// Every request and every answer takes up to this much longer.
     pub(crate) latency: Option<Text<Span>>,
-    /// What is due at the same instant comes in any order.
+    /// What is due at the same instant comes in any order. For virtual time.
     #[schemars(extend("default" = false))]
     pub(crate) any_order: Option<bool>,
-    /// The host monitor looks this much later than at the multiples of its interval.
+    /// The host monitor looks this much later than at the multiples of its interval. For virtual time.
     pub(crate) host_monitor: Option<Text<Span>>,
     /// The same for the cluster monitor.
     pub(crate) cluster_monitor: Option<Text<Span>>,
@@ -840,10 +840,10 @@ pub(crate) struct InterleavingFile {
     pub(crate) lost: Option<At<i64>>,
     /// Of a thousand requests of hosts, so many reach the service twice.
     pub(crate) twice: Option<At<i64>>,
-    /// The service is killed before it stores these writes, counted from 1, and started again five seconds later.
+    /// The service is killed before it stores these writes, counted from 1, and started again five seconds later. For virtual time.
     #[serde(default)]
     pub(crate) killed_before_writes: Vec<At<i64>>,
-    /// The service is killed when it has stored these writes and has not answered yet, and started again five seconds later.
+    /// The service is killed when it has stored these writes and has not answered yet, and started again five seconds later. For virtual time.
     #[serde(default)]
     pub(crate) killed_after_writes: Vec<At<i64>>,
 }

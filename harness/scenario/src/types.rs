@@ -13,7 +13,7 @@ use vlab_model::history::HostsKind;
 use vlab_model::pivot::PivotMoment;
 use vlab_model::validation::ValidationStatus;
 
-use crate::faults::{FaultRow, Injection};
+use crate::faults::{FaultRow, Injection, KubeInjection};
 use crate::follow::SequenceStep;
 use crate::time::Span;
 use crate::words::{
@@ -504,6 +504,12 @@ impl Fault {
         self.row().word
     }
 
+    /// Does it keep the service's controllers from their lease, so that the service ends?
+    pub fn takes_the_lease(&self) -> bool {
+        use KubeInjection::{KubeDown, KubeLeaseLost, KubeLeaseSlow};
+        matches!(self.injection, Injection::Kube(KubeLeaseLost { .. } | KubeLeaseSlow { .. } | KubeDown))
+    }
+
     /// Does it happen in a moment?
     pub fn is_momentary(&self) -> bool {
         self.row().lasts == Lasting::Moment
@@ -834,7 +840,7 @@ pub struct Until {
     pub then: Span,
 }
 
-/// In which order and how late things come in virtual time. The default is the plain way: every message takes as long, what is
+/// In which order and how late things come. The default is the plain way: in virtual time every message takes as long, what is
 /// due at the same instant comes in the same order, nothing is lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Interleaving {
@@ -862,6 +868,25 @@ impl Interleaving {
     /// Is it the plain way?
     pub fn is_plain(&self) -> bool {
         Self { seed: 0, ..self.clone() } == Self::default()
+    }
+
+    /// What of it is done to requests on their way, which can be done in real time, too.
+    #[must_use]
+    pub fn on_the_way(&self) -> Self {
+        let Self { seed, latency, lost, twice, .. } = *self;
+        Self { seed, latency, lost, twice, ..Self::default() }
+    }
+
+    /// Its keys that only virtual time has.
+    pub fn only_virtual(&self) -> Vec<&'static str> {
+        let keys = [
+            ("any_order", self.any_order),
+            ("host_monitor", self.host_monitor != Span::ZERO),
+            ("cluster_monitor", self.cluster_monitor != Span::ZERO),
+            ("killed_before_writes", !self.killed_before_writes.is_empty()),
+            ("killed_after_writes", !self.killed_after_writes.is_empty()),
+        ];
+        keys.into_iter().filter(|(_, is_there)| *is_there).map(|(key, _)| key).collect()
     }
 }
 

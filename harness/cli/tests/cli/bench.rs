@@ -42,6 +42,11 @@ impl From<Output> for Said {
 }
 
 impl Said {
+    fn is_of_a_busy_computer(&self) -> bool {
+        let unfolded = self.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.code == Some(3) && unfolded.contains("this computer is too busy for the time profile")
+    }
+
     #[track_caller]
     pub(crate) fn ends_with(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
@@ -109,8 +114,17 @@ impl CliFixture {
         command
     }
 
+    /// Runs it to its end, and again where it says that this computer was too busy to judge: what a user would do.
     pub(crate) fn vlab(&self, args: &[&str]) -> Said {
-        self.command(args).output().unwrap().into()
+        let mut left = 2;
+        loop {
+            let said = Said::from(self.command(args).output().unwrap());
+            if left == 0 || !said.is_of_a_busy_computer() {
+                return said;
+            }
+            eprintln!("once more, inconclusive on a busy computer: {}", said.out);
+            left -= 1;
+        }
     }
 
     /// Starts it and does not wait.

@@ -123,6 +123,31 @@ fn scenarios_pass_with_both_in_containers(#[case] scenario: &str, #[case] hosts:
     bench.vlab(&["check", "latest"]).ends_with(0);
 }
 
+/// The controllers in the service's container work on the API server of the run, which is a program of this computer.
+/// On day 2 they ask the API server of the cluster, too.
+#[test]
+fn controllers_in_a_container_work_on_the_api_server_of_the_run() {
+    let Some(engine) = engine() else { return };
+    let bench = CliFixture::new();
+    let args = ["scenario", "kube-node-joins", "--service", "container:vlab-service", "--quiet"];
+    bench.vlab_within(LONG, &args).ends_with(0).says(&["kube-node-joins passed"]);
+    let result = bench.result();
+    assert!(result.run.versions["container engine"].contains(&engine.version), "{:?}", result.run.versions);
+    let told = |o: &vlab_model::history::Observation| matches!(o.what, vlab_model::history::What::Resource { .. });
+    assert!(bench.history().iter().any(told), "nothing from the API server");
+    nothing_is_left(&engine, &bench);
+}
+
+/// What a container cannot have is told before anything starts.
+#[rstest]
+#[case(&["kube-sno", "--hosts", "vm"], "use `--hosts sim`")]
+#[case(&["kube-lease-taken"], "a container is not started again")]
+fn what_controllers_in_a_container_cannot_do(#[case] args: &[&str], #[case] why: &str) {
+    let bench = CliFixture::new();
+    let all = [&["scenario"], args, &["--service", "container:vlab-service"]].concat();
+    bench.vlab(&all).ends_with(2).says(&[why]);
+}
+
 /// Ports of this bench's containers that are bound to other addresses than 127.0.0.1.
 fn listening_elsewhere(engine: &Engine, bench: &CliFixture) -> Vec<String> {
     let ports: Vec<u16> = left(engine, bench)

@@ -166,3 +166,32 @@ fn a_run_is_judged_again_without_the_files_that_its_scenario_names() {
         bench.vlab(&[verb, "latest"]).ends_with(0);
     }
 }
+
+const ON_THE_WAY: &str = "version: 1\nname: on-the-way\nneeds: [postgres]\nservice: {time_profile: fast}\n\
+    cluster: {topology: sno}\nhosts: [{name: node}]\n";
+
+/// Requests that come late, not at all or twice are no mistake of the service, and the cluster is installed all the same.
+#[test]
+fn requests_can_be_disturbed_on_their_way_in_real_time() {
+    let bench = CliFixture::new();
+    let text = format!("{ON_THE_WAY}interleaving: {{seed: 3, latency: 500ms, lost: 60, twice: 60}}\n");
+    let file = bench.file("on-the-way.yaml", text);
+    bench.vlab(&["scenario", &file]).ends_with(0).says(&["on-the-way passed"]);
+    let did: BTreeSet<String> = bench
+        .history()
+        .iter()
+        .filter_map(|o| match &o.what {
+            What::Interleaved { did, .. } => Some(did.to_string()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(did.len(), 2, "{did:?}");
+}
+
+#[test]
+fn an_order_is_for_virtual_time() {
+    let bench = CliFixture::new();
+    let file = bench.file("in-order.yaml", format!("{ON_THE_WAY}interleaving: {{any_order: true, lost: 5}}\n"));
+    bench.vlab(&["scenario", &file]).ends_with(3).says(&["`any_order` of its `interleaving` is for virtual time"]);
+    bench.vlab(&["simulate", &file]).ends_with(0);
+}

@@ -39,7 +39,7 @@ pub struct There {
     pub scenario: Scenario,
     /// Faults that were left out, each with the reason.
     pub left_out: Vec<String>,
-    /// Its interleaving was left out: real time has the one that comes.
+    /// Of its interleaving was left out what only virtual time has.
     pub made_plain: bool,
 }
 
@@ -48,9 +48,9 @@ pub struct There {
 /// # Errors
 /// Why it cannot run any of it.
 pub fn there(base: &Base, drawn: &Added, target: &Target, catalogue: &Catalogue) -> Result<There, String> {
-    let made_plain = !drawn.interleaving.is_empty();
+    let (interleaving, made_plain) = on_the_way(&drawn.interleaving);
     // What is tolerated is the service being killed in the interleaving.
-    let mut added = Added { interleaving: String::new(), tolerate: Vec::new(), ..drawn.clone() };
+    let mut added = Added { interleaving, tolerate: Vec::new(), ..drawn.clone() };
     let load = |added: &Added| {
         let source = base.with(DRAWN, "", added);
         vlab_scenario::load(&source, catalogue).map(|scenario| (source, scenario)).map_err(|error| error.to_string())
@@ -80,6 +80,27 @@ pub fn there(base: &Base, drawn: &Added, target: &Target, catalogue: &Catalogue)
     added.faults = kept;
     let (source, scenario) = load(&added)?;
     Ok(There { base: base.clone(), added, source, scenario, left_out, made_plain })
+}
+
+/// What of an interleaving is done to requests on their way, and whether there was more.
+fn on_the_way(interleaving: &str) -> (String, bool) {
+    let keys = || interleaving.split(", ").filter(|key| !key.is_empty());
+    let kept: Vec<&str> =
+        keys().filter(|key| ["seed: ", "latency: ", "lost: ", "twice: "].iter().any(|k| key.starts_with(k))).collect();
+    let left_out = kept.len() < keys().count();
+    // A seed alone is the plain way.
+    let plain = kept.iter().all(|key| key.starts_with("seed: "));
+    (if plain { String::new() } else { kept.join(", ") }, left_out)
+}
+
+/// An interleaving with the keys of another one, which win.
+fn together(interleaving: &str, other: &str) -> String {
+    let key = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
+    let of_other: Vec<&str> = other.split(", ").filter(|k| !k.is_empty()).collect();
+    let is_there = |text: &str| of_other.iter().any(|other| key(other) == key(text));
+    let mut keys: Vec<&str> = interleaving.split(", ").filter(|k| !k.is_empty() && !is_there(k)).collect();
+    keys.extend(of_other.iter().copied());
+    keys.join(", ")
 }
 
 /// What a run there says.
@@ -197,7 +218,7 @@ impl Ours {
     ) -> Result<bool, String> {
         let Some((own_times, order)) = ORDERS.get(self.runs).copied() else { return Ok(false) };
         self.runs += 1;
-        let added = Added { interleaving: order.to_owned(), ..there.added.clone() };
+        let added = Added { interleaving: together(&there.added.interleaving, order), ..there.added.clone() };
         let source = there.base.with(DRAWN, "", &added);
         let scenario = vlab_scenario::load(&source, catalogue).map_err(|error| error.to_string())?;
         let profile = if own_times { time_profile } else { "real" };

@@ -39,15 +39,18 @@ pub(super) fn not_over_kube(target: &Target, scenario: &Scenario, hub: &HubChoic
         ),
         (Target::Remote { .. }, HubChoice::Existing(_))
         | (Target::Simulated | Target::Process { .. }, HubChoice::Ours | HubChoice::Assets(_)) => None,
+        (Target::Container { .. }, HubChoice::Assets(_)) => {
+            Some("a service in a container reaches the lab's own API server only: leave `--hub-assets` out")
+        }
+        (Target::Container { .. }, HubChoice::Ours) if machines => {
+            Some("virtual machines with a service in a container are not built over Kubernetes: use `--hosts sim`")
+        }
+        (Target::Container { .. }, HubChoice::Ours) => None,
         (_, HubChoice::Existing(_)) => Some(
             "a hub that is there has a service of its own: name the address where hosts reach it, `--service remote:http://HOST:PORT`",
         ),
         (Target::Remote { .. }, _) => Some(
             "over Kubernetes a service that runs already is asked through its hub: name that with `--kubeconfig FILE`, or use `--api rest`",
-        ),
-        _ => Some(
-            "over Kubernetes only the simulated service and one that is a program (`process:`) can be asked, since their \
-             controllers work on an API server of the run: use `--api rest`",
         ),
     };
     if let Some(why) = why {

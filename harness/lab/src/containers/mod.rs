@@ -10,6 +10,7 @@ mod labels;
 
 use std::fs::OpenOptions;
 use std::future::Future;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -264,6 +265,15 @@ impl Pod {
     pub async fn has_image(&self, image: &str) -> Result<bool, ContainerError> {
         let image = image.to_owned();
         Ok(blocking("looking", &self.engine, move |engine| engine.image(&image)).await?.is_some())
+    }
+
+    /// The address under which containers of the run reach this computer.
+    ///
+    /// # Errors
+    /// The engine does not answer; `None`: it does not say.
+    pub async fn gateway(&self) -> Result<Option<IpAddr>, ContainerError> {
+        let network = self.network.clone();
+        blocking("looking", &self.engine, move |engine| engine.gateway(&network)).await
     }
 
     /// Starts a container. Do not give up waiting for this in the middle (use a task): the engine would go on with it.

@@ -95,7 +95,7 @@ impl UnderWay<'_> {
             for send in conductor.take_sends() {
                 // The hosts are through; only the user still asks.
                 if Conductor::is_user(send.connection) {
-                    traffic.send(send);
+                    let _ = traffic.send(send);
                 }
             }
             let now = run.clock.now();

@@ -27,7 +27,7 @@ use vlab_lab::ledger::Ledger;
 use vlab_lab::supervisor::Supervisor;
 use vlab_model::history::Observation;
 use vlab_reports::{Redactor, write_all};
-use vlab_scenario::Need;
+use vlab_scenario::{Host, Need, Scenario};
 
 use self::clock::Clock;
 use self::files::{environment, files, redact_logs};
@@ -164,6 +164,22 @@ impl<'a> RealRun<'a> {
     }
 }
 
+/// Why its `interleaving` cannot be had in real time: only what is done to requests of simulated hosts on their way can.
+fn cannot_be_interleaved(scenario: &Scenario) -> Option<String> {
+    let keys: Vec<String> = scenario.interleaving.only_virtual().into_iter().map(|key| format!("`{key}`")).collect();
+    if !keys.is_empty() {
+        return Some(format!(
+            "{} of its `interleaving` is for virtual time (`vlab simulate`); in real time that comes as it comes",
+            keys.join(", ")
+        ));
+    }
+    let has_machines = scenario.hosts.iter().any(Host::is_machine);
+    (has_machines && !scenario.interleaving.is_plain()).then(|| {
+        "its `interleaving` is for simulated hosts (`--hosts sim`); what machines say can be disturbed by `faults`"
+            .to_owned()
+    })
+}
+
 /// Runs a scenario in real time. Always gives a result: what goes wrong in the lab makes it inconclusive.
 pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     let Opened { clock, mut result, dir } = match open(prepared, &options) {
@@ -180,8 +196,8 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     needs.retain(|need| {
         !matches!(prepared.target, vlab_drive::target::Target::Simulated) || *need != Need::SimulatedService
     });
-    let unmet = if !prepared.scenario.interleaving.is_plain() {
-        Some("its `interleaving` is for virtual time (`vlab simulate`); real time has the one that comes".to_owned())
+    let unmet = if let Some(why) = cannot_be_interleaved(&prepared.scenario) {
+        Some(why)
     } else if let Some(why) = no_hub(prepared, &options) {
         Some(why)
     } else {

@@ -11,6 +11,7 @@ use vlab_api::Timestamp;
 use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
 use vlab_drive::fault::effect::Program;
 use vlab_drive::hub::{by_controllers, command_behind};
+use vlab_drive::interleave::Dice;
 use vlab_drive::simulate::ending_check;
 use vlab_gateway::Answered;
 use vlab_history::Recorder;
@@ -160,7 +161,12 @@ impl RealRun<'_> {
         let endpoint = service.about().hub.as_ref().map(|(endpoint, _)| endpoint.clone());
         let only = shared.then(|| self.prepared.namespaces());
         let hub = endpoint.as_ref().filter(|_| self.prepared.kube).map(|hub| Following::start(hub, only));
-        let (traffic, answers) = Traffic::new(outside.user.clone(), outside.hosts.clone(), endpoint);
+        let (traffic, answers) = Traffic::new(
+            outside.user.clone(),
+            outside.hosts.clone(),
+            endpoint,
+            Dice::new(&self.prepared.scenario.interleaving, self.prepared.clock_scale),
+        );
         let live = Live::new(&self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
         let (begun, waited) = (self.clock.now(), waited_for_a_processor());
         conductor.start(begun);
@@ -279,7 +285,9 @@ impl UnderWay<'_> {
     /// Does what the conductor wants; is that its end?
     async fn turn(&mut self) -> Option<Ending> {
         for send in self.conductor.take_sends() {
-            self.traffic.send(send);
+            if let Some(what) = self.traffic.send(send) {
+                self.conductor.observe(self.run.clock.now(), Source::Harness, None, what);
+            }
         }
         // Before the end is looked for: a fault that begins with the last thing that is waited for happens, too.
         self.outside.catch_up();

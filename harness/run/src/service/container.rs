@@ -1,20 +1,30 @@
-//! A service in a container, with PostgreSQL in a container beside it.
+//! A service in a container, with PostgreSQL in a container beside it. Over Kubernetes its controllers reach the API server of the run, which
+//! is a program of this computer, through a [`Relay`] at the address that this computer has in the containers' network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
 use vlab_judge::result::Startup;
 use vlab_lab::containers::{Container, ContainerError, ContainerSpec, Content, CopiedFile, Pod, PodOptions};
+use vlab_lab::pod;
 
-use super::environment::{Around, Database, StandIns, environment};
+use vlab_model::lease::LOST;
+use vlab_service_server::hub::kubeconfig;
+
+use super::environment::{Around, Database, Kube, StandIns, environment};
+use super::hub::{Hub, LEADING, LEADS_WITHIN};
+use super::local::hub_of;
 use super::ready::{BUDGET, READY, free_address, is_ready, who_is};
 use super::scratch::OC;
 use super::{
@@ -40,6 +50,8 @@ const INSTALLER: &str = "openshift-install";
 /// The service's working directory there: in memory, and everybody may write into it. Not one that an image may have: its
 /// owner and mode would be those of the image.
 const WORK: &str = "/vlab-work";
+/// The kubeconfig in the service's container.
+const HUB: &str = "/opt/vlab/kubeconfig";
 /// The path of programs of an image that names none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// How long PostgreSQL may take until a query works. The upstream image starts it twice.
@@ -56,6 +68,7 @@ struct Rising<'a> {
     pod: Pod,
     postgres: Option<Container>,
     service: Option<Container>,
+    hub: Option<HubOfContainers>,
 }
 
 struct Containers {
@@ -63,6 +76,41 @@ struct Containers {
     pod: Pod,
     postgres: Container,
     service: Container,
+    hub: Option<HubOfContainers>,
+    /// Does Hive's and metal3's part on the hub.
+    others: Option<AbortOnDropHandle<()>>,
+}
+
+/// The API server of the run, and the way to it from containers.
+struct HubOfContainers {
+    hub: Hub,
+    relay: Relay,
+}
+
+/// Listens where containers reach this computer, and passes what comes there on to an address that only this computer has.
+struct Relay {
+    address: SocketAddr,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Relay {
+    async fn start(at: IpAddr, to: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind((at, 0)).await?;
+        let address = listener.local_addr()?;
+        let task = tokio::spawn(async move {
+            let mut under_way = JoinSet::new();
+            while let Ok((mut from, _)) = listener.accept().await {
+                while under_way.try_join_next().is_some() {}
+                under_way.spawn(async move {
+                    // Whoever asked sees that the connection ends, and asks again.
+                    if let Ok(mut there) = TcpStream::connect(to).await {
+                        let _ = tokio::io::copy_bidirectional(&mut from, &mut there).await;
+                    }
+                });
+            }
+        });
+        Ok(Self { address, _task: AbortOnDropHandle::new(task) })
+    }
 }
 
 /// Starts PostgreSQL, waits for an answer to a query, starts the service, waits for `/ready`.
@@ -78,16 +126,25 @@ pub(super) async fn start(
         helper_log: order.folder.join("container-helper.log"),
     });
     let pod = pod.await.map_err(broken)?;
-    let mut rising = Rising { order, image, pod, postgres: None, service: None };
+    let mut rising = Rising { order, image, pod, postgres: None, service: None, hub: None };
     match Box::pin(rising.raise(postgres_image)).await {
         Ok(about) => match (rising.postgres, rising.service) {
-            (Some(postgres), Some(service)) => Ok(Arc::new(Containers { about, pod: rising.pod, postgres, service })),
+            (Some(postgres), Some(service)) => {
+                let Rising { pod, hub, .. } = rising;
+                let others = hub
+                    .as_ref()
+                    .map(|hub| hub.hub.others(Endpoint::new(hub.relay.address), order.prepared.clock_scale));
+                Ok(Arc::new(Containers { about, pod, postgres, service, hub, others }))
+            }
             _ => Err(LabError::new("containers", "one of the containers was not started")),
         },
         Err(error) => {
             // What cannot be removed stays in the ledger and is told as a leak.
             for container in [rising.service.take(), rising.postgres.take()].into_iter().flatten() {
                 let _ = container.remove(Duration::ZERO).await;
+            }
+            if let Some(hub) = &rising.hub {
+                hub.hub.stop().await;
             }
             let _ = rising.pod.remove().await;
             Err(error)
@@ -118,13 +175,26 @@ impl RunningService for Containers {
             Ok(code) => format!("exit code {code}"),
             Err(problem) => problem,
         };
+        let hub = async {
+            match &self.hub {
+                Some(hub) => hub.hub.ended().await,
+                None => std::future::pending().await,
+            }
+        };
         Box::pin(async move {
             let (which, how) = tokio::select! {
+                // A service that has lost its API server may end of that.
+                biased;
+                ended = hub => return ProgramEnd::OfHub(ended),
                 how = wait(&self.service) => (Program::Service, how),
                 how = wait(&self.postgres) => (Program::Postgres, how),
             };
             ProgramEnd::Of { which, how: Some(how) }
         })
+    }
+
+    fn has_lost_lease(&self) -> bool {
+        self.hub.is_some() && self.last_lines(Program::Service, 20).iter().any(|line| line.contains(LOST))
     }
 
     fn lost(&self) -> Option<ProgramEnd> {
@@ -149,7 +219,7 @@ impl RunningService for Containers {
 
     fn stop(self: Arc<Self>) -> BoxFuture<'static, Down> {
         Box::pin(async move {
-            let Some(Self { pod, postgres, service, .. }) = Arc::into_inner(self) else {
+            let Some(Self { pod, postgres, service, hub, others, .. }) = Arc::into_inner(self) else {
                 let problem = LabError::new("containers", "they are still in use and were not stopped");
                 return Down { problems: vec![problem], killed: None };
             };
@@ -160,6 +230,10 @@ impl RunningService for Containers {
                 Ok(code) if running && is_crash(code) => Some(crashed_then(&format!("exit code {code}"))),
                 _ => None,
             };
+            drop(others);
+            if let Some(hub) = hub {
+                hub.hub.stop().await;
+            }
             let postgres = postgres.remove(STOP).await.map(drop);
             let pod = pod.remove().await;
             let problems = [service.map(drop), postgres, pod].into_iter().filter_map(Result::err).map(broken).collect();
@@ -198,6 +272,19 @@ impl Rising<'_> {
         order.secrets.add(database.password.clone());
         let (conninfo, postgres_version, inside) = Box::pin(self.raise_postgres(postgres_image, database)).await?;
         let postgres_ready = self.postgres.as_ref().map(|postgres| postgres.begun().elapsed());
+        if let Some(wanted) = order.hub {
+            let hub = hub_of(order, wanted).await?;
+            let to = hub.endpoint().address();
+            let way = self.way_to(to).await;
+            let relay = match way {
+                Ok(relay) => relay,
+                Err(error) => {
+                    hub.stop().await;
+                    return Err(error);
+                }
+            };
+            self.hub = Some(HubOfContainers { hub, relay });
+        }
         let path = service_image.env.iter().find_map(|entry| entry.strip_prefix("PATH=")).unwrap_or(PATH);
         let (endpoint, version, service_ready) = self.raise_service(&inside, path).await?;
         let engine = self.pod.engine().to_string();
@@ -213,8 +300,17 @@ impl Rising<'_> {
                 service_ready_ms: service_ready.as_secs_f64() * 1e3,
                 postgres_ready_ms: postgres_ready.map(|ready| ready.as_secs_f64() * 1e3),
             }),
-            hub: None,
+            // Where the service reaches it, too: the clusters on it have their addresses from this one.
+            hub: self.hub.as_ref().map(|hub| (Endpoint::new(hub.relay.address), hub.hub.kubeconfig().to_owned())),
         })
+    }
+
+    /// The way from containers to an address of this computer.
+    async fn way_to(&self, to: SocketAddr) -> Result<Relay, LabError> {
+        let none = |why: String| broken(StartError::NoWayToHub(why));
+        let gateway = self.pod.gateway().await.map_err(broken)?;
+        let gateway = gateway.ok_or_else(|| none("its network has no gateway".to_owned()))?;
+        Relay::start(gateway, to).await.map_err(|error| none(format!("{gateway}: {error}")))
     }
 
     /// PostgreSQL answers a query: its connection string from here, what it says that it is, and where the service finds it.
@@ -254,6 +350,10 @@ impl Rising<'_> {
         let budget = self.order.ready_within.unwrap_or(BUDGET);
         let waiting = service.wait_ready(READY, budget, Duration::from_millis(20), || is_ready(endpoint.clone()));
         self.order.or_end(async { waiting.await.map_err(broken) }).await?;
+        if let Some(HubOfContainers { hub, .. }) = &self.hub {
+            let waiting = service.wait_ready(LEADING, LEADS_WITHIN, Duration::from_millis(50), || hub.is_led());
+            self.order.or_end(async { waiting.await.map_err(broken) }).await?;
+        }
         let ready = service.begun().elapsed();
         let asked = who_is(&endpoint).await;
         let version =
@@ -268,7 +368,8 @@ impl Rising<'_> {
         let program = PathBuf::from(format!("{TOOLS}/{INSTALLER}"));
         let tools = (!order.real_tools).then_some(StandIns { folder: Path::new(TOOLS), installer: &program });
         let (work, path) = (Path::new(WORK), OsStr::new(path));
-        let around = Around { database, address, work, tools, path, inside: order.inside, kube: None };
+        let kube = self.hub.as_ref().map(|hub| Kube { kubeconfig: Path::new(HUB), ..hub.hub.kube() });
+        let around = Around { database, address, work, tools, path, inside: order.inside, kube };
         let env = environment(order.prepared, &around);
         let mut env: Vec<(String, String)> =
             env.into_iter().map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect();
@@ -277,12 +378,21 @@ impl Rising<'_> {
                 *value = SERVICE_PORT.to_string();
             }
         }
-        let files = match tools {
+        let mut files = match tools {
             Some(_) => {
                 stand_ins(order.vlab).map_err(|error| StartError::StandIns { path: order.vlab.to_owned(), error })?
             }
             None => Vec::new(),
         };
+        if let (Some(hub), Some(kube)) = (&self.hub, kube) {
+            let file = |path: &str, text: String| CopiedFile {
+                path: path.to_owned(),
+                mode: 0o644,
+                content: Content::Text(text),
+            };
+            files.push(file(HUB, kubeconfig(&format!("http://{}", hub.relay.address))));
+            files.push(file(pod::NAMESPACE_FILE, kube.namespace.to_owned()));
+        }
         let spec = ContainerSpec {
             what: "service".to_owned(),
             image: self.image.to_owned(),

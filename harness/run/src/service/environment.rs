@@ -7,6 +7,7 @@ use std::path::Path;
 use tokio_postgres::config::Host;
 use vlab_api::types::ReleaseImage;
 use vlab_drive::prepare::Prepared;
+use vlab_service_server::program::{CONSTANTS, PACE};
 
 use super::Inside;
 
@@ -155,8 +156,10 @@ pub fn environment(prepared: &Prepared, around: &Around<'_>) -> Vec<(String, OsS
         set("PATH", first);
         set("VLAB_OPENSHIFT_INSTALL", tools.installer.into());
     }
-    // The stand-in for the installer looks at it, and our own image.
+    // The stand-in for the installer looks at it, and our own image, which alone looks at the others.
     set("VLAB_SEED", prepared.seed.to_string().into());
+    set(CONSTANTS, prepared.settings.constants.to_json().into());
+    set(PACE, prepared.clock_scale.to_string().into());
     all
 }
 

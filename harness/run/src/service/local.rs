@@ -14,7 +14,6 @@ use vlab_lab::process::{Child, ProcessError};
 use vlab_lab::wait::ReadyError;
 use vlab_model::lease::LOST;
 use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
-use vlab_service_server::hub::{HubOptions, play_others};
 
 use super::environment::Database;
 use super::hub::{Hub, HubOrder};
@@ -82,12 +81,11 @@ pub(super) async fn start(order: &ServiceOrder<'_>, kind: ProcessKind) -> Result
                 startup: Some(startup),
                 hub: launch.hub.as_ref().map(|hub| (hub.endpoint().clone(), hub.kubeconfig().to_owned())),
             };
-            let others = launch.hub.as_ref().filter(|_| kind.real).map(|hub| {
-                let pace = order.prepared.clock_scale;
-                let has_clusters = hub.has_clusters();
-                let options = HubOptions { endpoint: hub.endpoint().clone(), pace, has_clusters };
-                AbortOnDropHandle::new(tokio::spawn(play_others(options)))
-            });
+            let others = launch
+                .hub
+                .as_ref()
+                .filter(|_| kind.real)
+                .map(|hub| hub.others(hub.endpoint().clone(), order.prepared.clock_scale));
             Ok(Arc::new(Local {
                 about,
                 launch,
@@ -157,6 +155,11 @@ async fn start_hub(order: &ServiceOrder<'_>, wanted: &HubOrder, kind: &ProcessKi
         // Before anything is started: nobody can choose another port.
         Hub::metrics_port().map_err(lab("service"))?;
     }
+    hub_of(order, wanted).await
+}
+
+/// The API server of a run, whatever the service stands on.
+pub(super) async fn hub_of(order: &ServiceOrder<'_>, wanted: &HubOrder) -> Result<Hub, LabError> {
     let assets = order.prepared.hub.assets();
     let wanted = &HubOrder { bare_metal: order.prepared.scenario.baremetal_operator.clone(), ..wanted.clone() };
     let start =

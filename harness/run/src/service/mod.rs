@@ -56,11 +56,8 @@ const STOP: Duration = Duration::from_secs(30);
 pub async fn start(order: &ServiceOrder<'_>) -> Result<Arc<dyn RunningService>, LabError> {
     let target = &order.prepared.target;
     let existing = order.prepared.hub.existing().is_some();
-    if order.hub.is_some() && !existing && !matches!(target, Target::Simulated | Target::Process { .. }) {
-        let error = format!(
-            "only the controllers of the simulated service, and of one that is a program, work on an API server of the run, not those \
-             of {target}"
-        );
+    if order.hub.is_some() && !existing && matches!(target, Target::Remote { .. }) {
+        let error = format!("controllers of {target} do not work on an API server of the run");
         return Err(LabError::new("service", error));
     }
     match target {
@@ -396,6 +393,12 @@ pub enum StartError {
          services cannot run beside each other; `ss -ltnp sport = :{0}` shows who has it"
     )]
     MetricsPort(u16),
+    /// The API server of the run cannot be reached from the service's container.
+    #[error(
+        "the service's container cannot reach the API server of the run: {0}. The container engine must give its networks an address of this \
+         computer, as Docker and Podman do where root runs them"
+    )]
+    NoWayToHub(String),
     /// It answers, but not as an assisted-service does.
     #[error("{0}")]
     Stranger(String),

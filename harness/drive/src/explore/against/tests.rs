@@ -31,8 +31,12 @@ fn what_a_service_cannot_have_is_left_out_and_told() {
         "{:?}",
         seen.left_out
     );
-    // Real time has its own interleaving.
+    // Real time has its own order.
     assert!(seen.made_plain && seen.scenario.interleaving.is_plain() && seen.added.tolerate.is_empty());
+    drawn.interleaving = "seed: 1, latency: 500ms, any_order: true, lost: 20".to_owned();
+    let seen = there(&base, &drawn, &remote, &catalogue).unwrap();
+    assert_eq!((seen.added.interleaving.as_str(), seen.made_plain), ("seed: 1, latency: 500ms, lost: 20", true));
+    assert_eq!(seen.scenario.interleaving.lost, 20);
     let here = there(&base, &drawn, &Target::Simulated, &catalogue).unwrap();
     assert_eq!((here.added.faults.len(), here.left_out.len()), (2, 0));
 }
@@ -182,4 +186,12 @@ fn what_shows_only_sometimes_is_tried_again() {
 #[case::not_known(0, 0, 4, 4)]
 fn how_often_a_candidate_is_tried(#[case] k: u32, #[case] n: u32, #[case] most: u32, #[case] expected: u32) {
     assert_eq!(tries(k, n, most), expected);
+}
+
+#[rstest]
+#[case("", "seed: 2, any_order: true", "seed: 2, any_order: true")]
+#[case("seed: 1, latency: 500ms, lost: 20", "", "seed: 1, latency: 500ms, lost: 20")]
+#[case("seed: 1, latency: 500ms, lost: 20", "seed: 2, latency: 900ms", "lost: 20, seed: 2, latency: 900ms")]
+fn orders_are_asked_with_what_is_drawn(#[case] drawn: &str, #[case] order: &str, #[case] both: &str) {
+    assert_eq!(together(drawn, order), both);
 }

@@ -24,13 +24,14 @@ use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
 use vlab_api::http::{Method, Request, Response};
 use vlab_client::{Endpoint, HttpConnection};
 use vlab_lab::ledger::Ledger;
 use vlab_lab::process::{Child, Program};
 use vlab_lab::wait;
 use vlab_model::lease::{NAME as LEASE, NAMESPACE};
-use vlab_service_server::hub::{address_in, kubeconfig as plain_kubeconfig, operator};
+use vlab_service_server::hub::{HubOptions, address_in, kubeconfig as plain_kubeconfig, operator, play_others};
 
 use self::assets::Assets;
 use super::environment::Kube;
@@ -47,9 +48,9 @@ const BUDGET: Duration = Duration::from_secs(30);
 /// How long it may take for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
 /// What the controllers are waited for.
-const LEADING: &str = "the service's controllers to begin (their lease on the API server)";
+pub(super) const LEADING: &str = "the service's controllers to begin (their lease on the API server)";
 /// How long after it is ready the service may take until its controllers work: a lease of one that died lasts 15 s.
-const LEADS_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const LEADS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The file of a run by which clients reach its hub.
 const KUBECONFIG: &str = "kubeconfig";
@@ -260,16 +261,26 @@ impl Hub {
     /// # Errors
     /// They do not in their time, or the service ends.
     pub async fn wait_for_controllers(&self, service: &Child) -> Result<(), StartError> {
-        let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}");
-        let led = service.wait_ready(LEADING, LEADS_WITHIN, Duration::from_millis(50), || async {
-            let response = ask(&self.endpoint, &Request::new(Method::Get, lease.clone()), ANSWER).await?;
-            let object: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-            match object["spec"]["holderIdentity"].as_str() {
-                Some(holder) if !holder.is_empty() => Ok(Some(())),
-                _ => Err(format!("GET {lease} answered {} without a holder", response.status)),
-            }
-        });
+        let led = service.wait_ready(LEADING, LEADS_WITHIN, Duration::from_millis(50), || self.is_led());
         Ok(led.await?)
+    }
+
+    /// Have controllers their lease? The error is what was seen instead.
+    pub async fn is_led(&self) -> Result<Option<()>, String> {
+        let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}");
+        let response = ask(&self.endpoint, &Request::new(Method::Get, lease.clone()), ANSWER).await?;
+        let object: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+        match object["spec"]["holderIdentity"].as_str() {
+            Some(holder) if !holder.is_empty() => Ok(Some(())),
+            _ => Err(format!("GET {lease} answered {} without a holder", response.status)),
+        }
+    }
+
+    /// Does the part of Hive and metal3, as long as what is given back is there: the hub has neither. The API servers of its clusters are
+    /// found below `endpoint`, which the service must reach.
+    pub fn others(&self, endpoint: Endpoint, pace: f64) -> AbortOnDropHandle<()> {
+        let options = HubOptions { endpoint, pace, has_clusters: self.has_clusters(), others: true };
+        AbortOnDropHandle::new(tokio::spawn(play_others(options)))
     }
 
     /// Ends when one of its programs does that nobody has stopped.
