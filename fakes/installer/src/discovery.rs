@@ -162,10 +162,12 @@ pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, Artifac
             .into_iter()
             .filter_map(|(name, value)| Some((name, set(&value)?)))
             .collect();
+    let of = |name: &str| proxy.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str());
     let bundle = set(&infra_env.additional_trust_bundle);
 
     let mut ignition = Builder::new("3.1.0")
         .core_user(infra_env.ssh_authorized_key.as_deref())
+        .proxied(of("http_proxy"), of("https_proxy"), of("no_proxy"))
         .file("/usr/local/bin/agent-fix-bz1964591", 0o755, FIX_SCRIPT)
         .file("/usr/local/bin/agent-pull-image", 0o755, PULL_SCRIPT)
         .file("/etc/motd", 0o644, MOTD)

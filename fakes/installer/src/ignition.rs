@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ignition_config::Config as AnyConfig;
 use ignition_config::v3_2::{
-    Config, File, Ignition, IgnitionConfig, Passwd, Resource, Security, SecurityTls, Storage, Systemd, Unit, User,
+    Config, File, Ignition, IgnitionConfig, Passwd, Proxy, Resource, Security, SecurityTls, Storage, Systemd, Unit,
+    User,
 };
 use serde_json::{Map, Value};
 
@@ -15,6 +16,7 @@ pub(crate) struct Builder {
     version: &'static str,
     merge: Vec<Resource>,
     authorities: Vec<Resource>,
+    proxy: Option<Proxy>,
     users: Vec<User>,
     files: Vec<File>,
     units: Vec<Unit>,
@@ -23,7 +25,7 @@ pub(crate) struct Builder {
 impl Builder {
     /// An empty config of that version: `3.1.0` or `3.2.0`.
     pub(crate) fn new(version: &'static str) -> Self {
-        Self { version, merge: vec![], authorities: vec![], users: vec![], files: vec![], units: vec![] }
+        Self { version, merge: vec![], authorities: vec![], proxy: None, users: vec![], files: vec![], units: vec![] }
     }
 
     /// The node fetches the rest of its config from there.
@@ -44,6 +46,18 @@ impl Builder {
     /// Ignition trusts this CA (PEM) when it fetches.
     pub(crate) fn trust(mut self, pem: &[u8]) -> Self {
         self.authorities.push(Resource { source: Some(data_url(pem)), ..Resource::default() });
+        self
+    }
+
+    /// Ignition fetches through these proxies, but for what stands in `no`, parted by commas. Without a proxy there is nothing to say.
+    pub(crate) fn proxied(mut self, http: Option<&str>, https: Option<&str>, no: Option<&str>) -> Self {
+        if http.is_some() || https.is_some() {
+            self.proxy = Some(Proxy {
+                http_proxy: http.map(str::to_owned),
+                https_proxy: https.map(str::to_owned),
+                no_proxy: no.map(|no| no.split(',').map(|one| Some(one.to_owned())).collect()),
+            });
+        }
         self
     }
 
@@ -91,6 +105,7 @@ impl Builder {
                 security: some(&self.authorities).map(|authorities| Security {
                     tls: Some(SecurityTls { certificate_authorities: Some(authorities) }),
                 }),
+                proxy: self.proxy,
                 ..Ignition::default()
             },
             passwd: (!self.users.is_empty()).then_some(Passwd { users: Some(self.users), groups: None }),

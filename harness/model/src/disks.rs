@@ -48,6 +48,8 @@ pub fn version_at_least(version: &str, major: u32, minor: u32) -> bool {
 const TOO_SMALL: &str = "Disk is too small";
 const BAD_TYPE: &str = "Drive type is ";
 const BAD_MULTIPATH: &str = "Multipath device has no path of a supported type";
+const MEMBER: &str = "Disk is a path of a multipath device";
+const MIXED_MULTIPATH: &str = "Multipath device has paths of different types";
 
 /// Problems of a disk that the service sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,8 @@ enum Problem {
     Small,
     Type,
     Multipath,
+    MixedMultipath,
+    Member,
 }
 
 fn type_allowed(drive: DriveType, need: &Need<'_>) -> bool {
@@ -69,28 +73,43 @@ fn type_allowed(drive: DriveType, need: &Need<'_>) -> bool {
     }
 }
 
-/// A multipath device is as good as its paths: disks that name it as their holder.
-fn paths_allowed(disk: &Disk, all: &[Disk]) -> bool {
+/// A multipath device is as good as its paths (disks that name it as their holder): they must be FC or iSCSI, and all of them the same.
+fn bad_paths(disk: &Disk, all: &[Disk]) -> Option<Problem> {
     let name = filled(&disk.name);
     let holds =
         |d: &&Disk| name.is_some_and(|n| filled(&d.holders).is_some_and(|h| h.split(',').any(|one| one.trim() == n)));
-    all.iter().filter(holds).any(|d| matches!(d.drive_type, Some(DriveType::FC | DriveType::ISCSI)))
+    let paths = || all.iter().filter(holds).map(|d| d.drive_type.unwrap_or_default());
+    let good = paths().find(|drive| matches!(drive, DriveType::FC | DriveType::ISCSI));
+    match good {
+        None => Some(Problem::Multipath),
+        Some(good) => paths().any(|drive| drive != good).then_some(Problem::MixedMultipath),
+    }
+}
+
+/// Is it a path of a multipath device? Then that is what can be installed to.
+fn is_member(disk: &Disk, all: &[Disk]) -> bool {
+    let is_multipath =
+        |name: &str| all.iter().any(|d| d.drive_type == Some(DriveType::Multipath) && d.name.as_deref() == Some(name));
+    matches!(disk.drive_type, Some(DriveType::FC | DriveType::ISCSI))
+        && filled(&disk.holders).is_some_and(|holders| holders.split(',').any(|holder| is_multipath(holder.trim())))
 }
 
 fn problems(disk: &Disk, all: &[Disk], need: &Need<'_>) -> impl Iterator<Item = Problem> {
     let drive = disk.drive_type.unwrap_or_default();
     let small = i128::from(disk.size_bytes.unwrap_or(0)) < i128::from(need.size_gb) * 1_000_000_000;
     let bad_type = !type_allowed(drive, need);
-    let bad_paths = drive == DriveType::Multipath && !paths_allowed(disk, all);
-    [(small, Problem::Small), (bad_type, Problem::Type), (bad_paths, Problem::Multipath)]
+    let bad_paths = if drive == DriveType::Multipath { bad_paths(disk, all) } else { None };
+    [(small, Problem::Small), (bad_type, Problem::Type), (is_member(disk, all), Problem::Member)]
         .into_iter()
         .filter_map(|(bad, problem)| bad.then_some(problem))
+        .chain(bad_paths)
 }
 
 /// Reasons that the agent gave (the service's own of an earlier look are left out).
 fn agent_reasons(disk: &Disk) -> impl Iterator<Item = &String> {
     let reasons = disk.installation_eligibility.iter().flat_map(|e| e.not_eligible_reasons.iter().flatten());
-    reasons.filter(|r| ![TOO_SMALL, BAD_TYPE, BAD_MULTIPATH].iter().any(|own| r.starts_with(own)))
+    reasons
+        .filter(|r| ![TOO_SMALL, BAD_TYPE, BAD_MULTIPATH, MIXED_MULTIPATH, MEMBER].iter().any(|own| r.starts_with(own)))
 }
 
 /// Can the system be installed to the disk? `all` are the disks of the host.
@@ -116,6 +135,8 @@ pub fn eligibility(disk: &Disk, all: &[Disk], need: &Need<'_>) -> DiskInstallati
             format!("{BAD_TYPE}{drive}, it must be one of {}.", known.collect::<Vec<_>>().join(", "))
         }
         Problem::Multipath => format!("{BAD_MULTIPATH}; it must be FC or iSCSI"),
+        Problem::Member => format!("{MEMBER}; use that device instead"),
+        Problem::MixedMultipath => format!("{MIXED_MULTIPATH}; they must all be of one"),
     }));
     DiskInstallationEligibility {
         eligible: Some(reasons.is_empty()),
@@ -214,8 +235,13 @@ mod tests {
     fn a_multipath_device_is_as_good_as_its_paths() {
         let mut path = disk("sda", DriveType::FC, 200);
         path.holders = Some("dm-0".to_owned());
-        let all = [disk("dm-0", DriveType::Multipath, 200), path];
+        let all = [disk("dm-0", DriveType::Multipath, 200), path.clone()];
         assert!(is_eligible(&all[0], &all, &NEED));
+        assert!(!is_eligible(&all[1], &all, &NEED), "the device is installed to, and not one of its paths");
+        let other = Disk { drive_type: Some(DriveType::ISCSI), ..path.clone() };
+        let all = [disk("dm-0", DriveType::Multipath, 200), path, other];
+        let said = eligibility(&all[0], &all, &NEED).not_eligible_reasons.unwrap();
+        assert!(said[0].contains("of different types"), "{said:?}");
     }
 
     #[test]

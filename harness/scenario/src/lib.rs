@@ -16,6 +16,7 @@ mod events;
 mod faults;
 mod file;
 mod follow;
+mod interleaving;
 mod parse;
 mod paths;
 mod plan;
@@ -34,6 +35,7 @@ pub use diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile, suggestion};
 pub use events::EVENT_NAMES;
 pub use faults::*;
 pub use follow::{Deviation, SequenceStep, Times, follow};
+pub use interleaving::Interleaving;
 pub use plan::{
     LoadPhase, LoadPlan, PhaseKind, PlannedClusters, SHORTEST_SOAK, StopWhen, Thresholds, load_plan, plan_schema_text,
 };

@@ -134,6 +134,12 @@ fn chosen_disk(row: &HostRow, patch: &HostUpdateParams) -> Result<Option<ChosenD
 
 fn apply(row: &mut HostRow, patch: &HostUpdateParams, role: Option<HostRole>, disk: Option<ChosenDisk>) {
     if let Some(role) = role {
+        // On day 2 the pool goes with the role, unless the user has named another one.
+        let before = row.view.host.role.unwrap_or_default();
+        let pool = row.view.host.machine_config_pool_name.as_deref().unwrap_or("");
+        if row.view.is_day2() && role != before && (pool.is_empty() || pool == before.as_str()) {
+            row.view.host.machine_config_pool_name = Some(role.to_string());
+        }
         row.view.host.role = Some(role);
         row.view.host.suggested_role = Some(role);
     }

@@ -12,7 +12,7 @@ use vlab_image_service::cpio::gzip;
 use vlab_installer::{Mirrors, networks};
 
 use super::checks::{check_changed_pull_secret, check_ntp, check_proxy, check_pull_secret, check_ssh_key, complaints};
-use super::clusters::check_vip_allocation;
+use super::clusters::{check_vip_allocation, is_oci};
 use crate::refusal::Refusal;
 use crate::rows::InfraEnvRow;
 use crate::state::user_event;
@@ -165,6 +165,12 @@ fn check(core: &Core, p: &InfraEnvCreateParams) -> Result<Checked, Refusal> {
             )));
         }
         check_vip_allocation(cluster.view.vip_dhcp_allocation(), &cluster.view)?;
+        let full = p.image_type.unwrap_or(ImageType::FullIso) == ImageType::FullIso;
+        if full && cluster.cluster().platform.as_ref().is_some_and(is_oci) {
+            return Err(Refusal::invalid(
+                "cannot use Oracle Cloud Infrastructure external platform because it's not compatible with Full ISO",
+            ));
+        }
     }
     let version = p.openshift_version.clone().filter(|v| !v.is_empty());
     if !core.config.image_service_url.is_empty()

@@ -42,7 +42,13 @@ pub(crate) fn report(core: &mut Core, now: Timestamp, id: Uuid, params: &Operato
         }
         let done = progress::finalizing_percentage(c.monitored_operators.as_deref().unwrap_or(&[]));
         let done = (!worth_nothing).then_some(done);
-        progress::set_percentages(c.progress.get_or_insert_default(), None, None, done);
+        let shown = c.progress.get_or_insert_default();
+        let mut now = shown.clone();
+        progress::set_percentages(&mut now, None, None, done);
+        // An operator that is not available any more takes nothing back.
+        if now.total_percentage >= shown.total_percentage {
+            *shown = now;
+        }
     });
     let status = params.status.map_or("", |s| s.as_str());
     let text =

@@ -244,7 +244,10 @@ fn chosen_disk(bmh: &Value, agent: &Value) -> Option<String> {
                 _ => true,
             })
     };
-    Some(disks.iter().find(|disk| meets(disk)).map_or(NO_DISK, |disk| text(&disk["id"])).to_owned())
+    let of_those = || disks.iter().filter(|disk| meets(disk));
+    // The paths of a multipath device have its names, too.
+    let multipath = of_those().find(|disk| text(&disk["driveType"]).eq_ignore_ascii_case("multipath"));
+    Some(multipath.or_else(|| of_those().next()).map_or(NO_DISK, |disk| text(&disk["id"])).to_owned())
 }
 
 /// What the host has, in the words of metal3, once.

@@ -8,7 +8,12 @@ use vlab_conformance::{ConformanceVerdict, Need, table};
 use crate::{OF_THE_SHELL, on_operator, over_kube, run, settings};
 
 /// Checks that the simulated service skips, with the reason: it has no image service here.
-const SKIPPED: &[&str] = &["service/image-url", "service/image-url/changed", "events/sent/image_info_updated"];
+const SKIPPED: &[&str] = &[
+    "service/image-url",
+    "service/image-url/changed",
+    "events/sent/image_info_updated",
+    "infra-envs/ipxe/all-kernel-arguments",
+];
 
 #[tokio::test]
 async fn the_simulated_service_passes_all_checks() {

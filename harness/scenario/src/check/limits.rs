@@ -7,9 +7,10 @@ use vlab_model::pivot::{PivotMoment, SINGLE_NODE};
 use super::{Checker, Known};
 use crate::diagnostic::quoted;
 use crate::file::{BudgetsFile, InterleavingFile, LoadFile, PivotFile, ReportFile, ScenarioFile, UntilFile};
+use crate::interleaving::Interleaving;
 use crate::spanned::{At, Text};
 use crate::time::Span;
-use crate::types::{Action, Budgets, Cluster, Interleaving, Load, Moment, Pivot, ReportOptions, Until};
+use crate::types::{Action, Budgets, Cluster, Load, Moment, Pivot, ReportOptions, Until};
 use crate::words::{ActionKind, InstallMode, PivotOrder};
 
 impl Checker<'_> {

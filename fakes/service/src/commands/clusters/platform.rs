@@ -81,8 +81,20 @@ pub(crate) fn check_external(platform: Option<&Platform>) -> Result<(), Refusal>
         Some(p) if p.type_ == PlatformType::External && p.external.is_none() => {
             Err(Refusal::invalid("External setting must be set when using platform type external"))
         }
+        Some(p)
+            if is_oci(p)
+                && p.external.as_ref().and_then(|e| e.cloud_controller_manager.as_deref()) != Some("External") =>
+        {
+            Err(Refusal::invalid("Cloud controller manager must be enabled when using oci external integration"))
+        }
         _ => Ok(()),
     }
+}
+
+/// Is it the external platform of Oracle's cloud?
+pub(crate) fn is_oci(platform: &Platform) -> bool {
+    let name = platform.external.as_ref().and_then(|external| external.platform_name.as_deref());
+    platform.type_ == PlatformType::External && name == Some("oci")
 }
 
 /// Platform and user-managed networking as they follow from what is asked for.

@@ -67,6 +67,7 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, patch: &V2Cluste
 /// All checks; of several mistakes the real service tells the first, so their order counts.
 fn check<'a>(core: &Core, row: &ClusterRow, patch: &'a V2ClusterUpdateParams) -> Result<Change<'a>, Refusal> {
     check_texts(row.cluster().id, patch)?;
+    check_sources_of_time(row, patch)?;
     let topology = match patch.control_plane_count {
         // A cluster stays what it is: one node or many.
         Some(n) => {
@@ -118,6 +119,20 @@ fn check<'a>(core: &Core, row: &ClusterRow, patch: &'a V2ClusterUpdateParams) ->
     })
 }
 
+/// A cluster has sources beside the others, or nothing but its own.
+fn check_sources_of_time(row: &ClusterRow, patch: &V2ClusterUpdateParams) -> Result<(), Refusal> {
+    let is_set = |patched: &Option<String>, stored: &Option<String>| {
+        patched.as_ref().or(stored.as_ref()).is_some_and(|text| !text.is_empty())
+    };
+    let cluster = row.cluster();
+    if is_set(&patch.additional_ntp_source, &cluster.additional_ntp_source)
+        && is_set(&patch.ntp_sources, &cluster.ntp_sources)
+    {
+        return Err(Refusal::invalid("ntp_sources and additional_ntp_source are mutually exclusive"));
+    }
+    Ok(())
+}
+
 fn check_texts(id: Uuid, patch: &V2ClusterUpdateParams) -> Result<(), Refusal> {
     if let Some(secret) = &patch.pull_secret {
         check_changed_pull_secret(secret, &format!("cluster {id}"))?;
@@ -125,9 +140,6 @@ fn check_texts(id: Uuid, patch: &V2ClusterUpdateParams) -> Result<(), Refusal> {
     check_ssh_key(patch.ssh_public_key.as_deref().unwrap_or(""))?;
     check_proxy(patch.http_proxy.as_deref(), patch.https_proxy.as_deref(), patch.no_proxy.as_deref())?;
     check_domain(patch.base_dns_domain.as_deref().unwrap_or(""))?;
-    if patch.additional_ntp_source.is_some() && patch.ntp_sources.is_some() {
-        return Err(Refusal::invalid("additional_ntp_source and ntp_sources are mutually exclusive"));
-    }
     check_operators(patch.olm_operators.as_deref(), patch.operator_bundles.iter().flatten().next().is_some())
 }
 
