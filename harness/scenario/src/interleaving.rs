@@ -34,13 +34,6 @@ impl Interleaving {
         Self { seed: 0, ..self.clone() } == Self::default()
     }
 
-    /// What of it is done to requests on their way, which can be done in real time, too.
-    #[must_use]
-    pub fn on_the_way(&self) -> Self {
-        let Self { seed, latency, lost, twice, .. } = *self;
-        Self { seed, latency, lost, twice, ..Self::default() }
-    }
-
     /// Its keys that only virtual time has.
     pub fn only_virtual(&self) -> Vec<&'static str> {
         let keys = [

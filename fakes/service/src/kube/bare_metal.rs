@@ -13,6 +13,7 @@ use super::object::{
     BACKUP_LABEL, BMH_LABEL, INFRA_ENV_LABEL, alike, annotation, is_deleted, label, name, namespace, text,
 };
 use super::pass::{Pass, Stop, merge, put};
+use super::spoke::MADE_THERE;
 use super::{converged, fencing};
 
 pub(super) const FINALIZER: &str = "bmac.agent-install.openshift.io/deprovision";
@@ -331,7 +332,7 @@ fn detach(bmh: &Value, agent: &Value) -> Result<(), Stop> {
     }
     if waits && is {
         // It is to boot from its image again.
-        let patch = json!({ "metadata": { "annotations": { DETACHED: null, PAUSED: null, HARDWARE: null } },
+        let patch = json!({ "metadata": { "annotations": { DETACHED: null, PAUSED: null, HARDWARE: null, MADE_THERE: null } },
                             "spec": { "image": null } });
         return Err(merge(bmh, "", &patch));
     }
