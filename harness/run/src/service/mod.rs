@@ -57,7 +57,9 @@ pub async fn start(order: &ServiceOrder<'_>) -> Result<Arc<dyn RunningService>, 
     let target = &order.prepared.target;
     let existing = order.prepared.hub.existing().is_some();
     if order.hub.is_some() && !existing && matches!(target, Target::Remote { .. }) {
-        let error = format!("controllers of {target} do not work on an API server of the run");
+        let error = format!(
+            "only the controllers of a service that the run starts work on an API server of the run, not those of {target}"
+        );
         return Err(LabError::new("service", error));
     }
     match target {
