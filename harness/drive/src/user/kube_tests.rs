@@ -15,14 +15,9 @@ const POOL: &str = "version: 1\nname: t\n\
 fn user(text: &str) -> User {
     let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
     let config = UserConfig {
-        pull_secret: String::new(),
-        look_every: Duration::from_secs(1),
-        clock_scale: 1.0,
-        ntp_source: None,
-        ssh_key: None,
-        events_tell_states: false,
         macs: vec!["02:00:00:00:00:01".to_owned(), "02:00:00:00:00:02".to_owned()],
         kube: Some(KubeUser { releases: vec![("4.18.0".to_owned(), "quay.io/r:4.18".to_owned())], label: None }),
+        ..plain_config()
     };
     let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
     let ids: Vec<Uuid> = (0..scenario.hosts.len()).map(|i| Uuid::from_u128(10 + i as u128)).collect();

@@ -12,17 +12,7 @@ const CLUSTER: Uuid = Uuid::from_u128(100);
 fn user() -> User {
     let text = "version: 1\nname: t\ncluster: {topology: sno}\nhosts: [{name: node}]\n";
     let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
-    let config = UserConfig {
-        pull_secret: String::new(),
-        look_every: Duration::from_secs(1),
-        clock_scale: 1.0,
-        ntp_source: None,
-        ssh_key: None,
-        events_tell_states: false,
-        macs: Vec::new(),
-        kube: None,
-    };
-    let mut user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), config, &[Uuid::nil()]);
+    let mut user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), plain_config(), &[Uuid::nil()]);
     user.todo.clear();
     user.started = Some(now());
     user.clusters[0].id = Some(CLUSTER);

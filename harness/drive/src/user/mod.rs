@@ -834,6 +834,21 @@ mod kube_tests;
 #[cfg(test)]
 mod look_tests;
 
+/// A user who looks once a second, over REST, at a service with the real clockwork.
+#[cfg(test)]
+fn plain_config() -> UserConfig {
+    UserConfig {
+        pull_secret: String::new(),
+        look_every: Duration::from_secs(1),
+        clock_scale: 1.0,
+        ntp_source: None,
+        ssh_key: None,
+        events_tell_states: false,
+        macs: Vec::new(),
+        kube: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -869,16 +884,7 @@ mod tests {
     ) {
         let text = format!("version: 1\nname: t\ncluster: {{topology: sno{own}}}\nhosts: [{{name: node}}]\n");
         let scenario = vlab_scenario::load(&SourceFile::new("t.yaml", text), &Catalogue::embedded());
-        let config = UserConfig {
-            pull_secret: String::new(),
-            look_every: Duration::from_secs(1),
-            clock_scale: 1.0,
-            ntp_source: None,
-            ssh_key: of_run.map(str::to_owned),
-            events_tell_states: false,
-            macs: Vec::new(),
-            kube: None,
-        };
+        let config = UserConfig { ssh_key: of_run.map(str::to_owned), ..plain_config() };
         let user = User::new(Arc::new(scenario.unwrap_or_else(|e| panic!("{e}"))), config, &[Uuid::nil()]);
         assert_eq!(user.cluster_params(0).ssh_public_key.as_deref(), cluster);
         assert_eq!(user.infra_env_params(Whose::Cluster(0)).ssh_authorized_key.as_deref(), infra_env);
