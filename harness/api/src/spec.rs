@@ -193,10 +193,10 @@ macro_rules! wire_name {
 macro_rules! wire_enum {
     (
         $(#[$meta:meta])*
-        $name:ident = $definition:literal { $($variant:ident = $word:literal),* $(,)? }
+        $name:ident = $definition:literal $(or $other:ident)? { $($variant:ident = $word:literal),* $(,)? }
     ) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
         #[expect(missing_docs, reason = "each variant is the word beside it, which is the API's own")]
         pub enum $name {
             $(#[serde(rename = $word)] $variant,)*
@@ -211,6 +211,25 @@ macro_rules! wire_enum {
             /// The word on the wire.
             pub const fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $word),* }
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Words;
+                impl serde::de::Visitor<'_> for Words {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        write!(f, "one of {}", $name::NAMES.join(", "))
+                    }
+                    fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<$name, E> {
+                        match word {
+                            $($word => Ok($name::$variant),)*
+                            _ => $crate::spec::wire_other!(word, $name $($other)?),
+                        }
+                    }
+                }
+                from.deserialize_str(Words)
             }
         }
 
@@ -243,7 +262,17 @@ macro_rules! wire_enum {
     };
 }
 
-pub(crate) use {wire, wire_check, wire_enum, wire_name};
+/// What becomes of a word that is not in the list.
+macro_rules! wire_other {
+    ($word:ident, $name:ident) => {
+        Err(serde::de::Error::unknown_variant($word, $name::NAMES))
+    };
+    ($word:ident, $name:ident $other:ident) => {
+        Ok($name::$other)
+    };
+}
+
+pub(crate) use {wire, wire_check, wire_enum, wire_name, wire_other};
 
 /// A word that is not in the list that the API allows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

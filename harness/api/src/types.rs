@@ -1061,8 +1061,8 @@ wire! {
 }
 
 wire_enum! {
-    /// `drive_type` of the API.
-    DriveType = "drive_type" {
+    /// `drive_type` of the API. Agents are newer than whoever reads their inventories: a kind that is not known is no reason to refuse one.
+    DriveType = "drive_type" or Unknown {
         Unknown = "Unknown",
         HDD = "HDD",
         FDD = "FDD",

@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_drive::alterations::Alteration;
 use vlab_drive::explore::against::{
-    End, Judged, Lessen, Ours, There, differs, end_of, judged, name_of_target, prepared_for, there, tries, version_of,
+    Judged, Lessen, Ours, There, judged, name_of_target, prepared_for, there, tries, version_of,
 };
 use vlab_drive::explore::base::{Added, Base};
+use vlab_drive::explore::end::{End, differs, end_of};
 use vlab_drive::explore::oracle::refusals;
 use vlab_drive::explore::scenario::draw;
 use vlab_drive::explore::{Draw, Record, Search, Shows, Space, Violation, attempt, scenario_of};
@@ -27,6 +28,7 @@ use vlab_scenario::Catalogue;
 use crate::args::{LabArgs, interrupted};
 use crate::error::{CliError, ExitResult};
 use crate::explore::{ExploreArgs, write_record, wrong};
+use crate::remembered::Remembered;
 use crate::tools::{Setup, ensure_set_up, print, tell};
 
 /// So many runs in virtual time make tapes when there are none left.
@@ -119,6 +121,7 @@ struct Shared {
     interrupted: CancellationToken,
     began: Instant,
     tapes: Mutex<Tapes>,
+    remembered: Remembered,
     tally: Mutex<Tally>,
 }
 
@@ -147,6 +150,11 @@ pub(crate) async fn explore(args: &ExploreArgs, order: Order) -> ExitResult {
     let _ = vlab_lab::doctor::raise_open_files();
     let bases = order.space.bases.len() + usize::from(order.space.grammar);
     let minutes = args.minutes.or(args.runs.is_none().then_some(1.0));
+    let (remembered, asked) = Remembered::open(&args.corpus, &order.target, &args.time_profile)?;
+    let tried = if args.anew { BTreeSet::new() } else { asked };
+    if !tried.is_empty() {
+        tell(&format!("{} tapes were asked before and are left out (`--anew` asks them again)\n", tried.len()));
+    }
     let shared = Arc::new(Shared {
         time_profile: args.time_profile.clone(),
         lab: args.lab.clone(),
@@ -161,9 +169,10 @@ pub(crate) async fn explore(args: &ExploreArgs, order: Order) -> ExitResult {
         began: Instant::now(),
         tapes: Mutex::new(Tapes {
             left: order.tapes.clone().into(),
-            tried: BTreeSet::new(),
+            tried,
             search: Search::new(args.seed, bases, Vec::new()),
         }),
+        remembered,
         tally: Mutex::default(),
         order,
     });
@@ -260,9 +269,10 @@ async fn work(shared: Arc<Shared>) -> Result<(), String> {
     while shared.begins_one() {
         let of = Arc::clone(&shared);
         let drawn = tokio::task::spawn_blocking(move || of.drawn());
-        let Some(there) = drawn.await.map_err(|error| error.to_string())?? else { continue };
+        let Some((numbers, there)) = drawn.await.map_err(|error| error.to_string())?? else { continue };
         let Some(mut ours) = shared.ours(&there).await? else { continue };
         let Some(seen) = shared.run(&there, &mut ours).await? else { continue };
+        shared.remembered.add(&numbers)?;
         let mut new = Vec::new();
         {
             let mut tally = lock(&shared.tally);
@@ -303,7 +313,7 @@ impl Shared {
     }
 
     /// Draws the next tape, as that service can run it; `None`: it cannot, and that is counted.
-    fn drawn(&self) -> Result<Option<There>, String> {
+    fn drawn(&self) -> Result<Option<(Vec<u64>, There)>, String> {
         let Order { space, catalogue, .. } = &self.order;
         let numbers = lock(&self.tapes).next(space, catalogue)?;
         let drawn = draw(space, catalogue, Draw::replay(&numbers))?;
@@ -319,7 +329,7 @@ impl Shared {
                     *tally.left_out.entry(why.to_owned()).or_default() += 1;
                 }
                 tally.made_plain += u64::from(there.made_plain);
-                Some(there)
+                Some((numbers, there))
             },
         ))
     }

@@ -46,7 +46,7 @@ pub(crate) struct ExploreArgs {
     pub(crate) seed: u64,
     /// Folder in which tapes are kept that reach something new; the next search goes on from there.
     #[arg(long, value_name = "DIR", default_value = "explorations")]
-    corpus: PathBuf,
+    pub(crate) corpus: PathBuf,
     /// Folder of what is found: a scenario for each.
     #[arg(long, value_name = "DIR", default_value = "findings")]
     pub(crate) findings: PathBuf,
@@ -81,6 +81,9 @@ pub(crate) struct ExploreArgs {
     /// With `--against`: run what was found so often again, to tell how often it shows.
     #[arg(long, value_name = "N", default_value_t = 3, requires = "against")]
     pub(crate) again: u32,
+    /// With `--against`: ask tapes, too, that this build of the service has been asked before under this time profile.
+    #[arg(long, requires = "against")]
+    pub(crate) anew: bool,
     /// With `--against`: leave out what takes longer than so many seconds on the simulated service, under the same time profile.
     #[arg(long, value_name = "SECONDS", default_value_t = 90, requires = "against")]
     pub(crate) longest: u64,
@@ -92,7 +95,7 @@ pub(crate) struct ExploreArgs {
 const SHRINK_RUNS: u64 = 1500;
 
 /// The panics of runs are findings, and told as such.
-fn quiet_panics() {
+pub(crate) fn quiet_panics() {
     std::panic::set_hook(Box::new(|_| {}));
 }
 
@@ -422,7 +425,7 @@ fn summary(search: &Search, known: &BTreeMap<String, String>, took: Duration) ->
 const TAPE: &str = "tape";
 
 /// The tapes of a corpus, and how many of them are of another space.
-fn read_corpus(folder: &Path, spaces: &[String]) -> Result<(Vec<Vec<u64>>, usize), CliError> {
+pub(crate) fn read_corpus(folder: &Path, spaces: &[String]) -> Result<(Vec<Vec<u64>>, usize), CliError> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok((Vec::new(), 0)) };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|ext| ext == TAPE));

@@ -26,6 +26,7 @@ mod mutation;
 mod pipeline;
 #[cfg(test)]
 mod reference;
+mod remembered;
 mod scenario;
 mod service;
 mod session;

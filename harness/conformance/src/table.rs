@@ -47,6 +47,7 @@ const OVER_KUBERNETES: &[(&str, &str)] = &[
     ("specs.yaml", include_str!("../kube/specs.yaml")),
     ("classifications.yaml", include_str!("../kube/classifications.yaml")),
     ("deletion.yaml", include_str!("../kube/deletion.yaml")),
+    ("clients.yaml", include_str!("../kube/clients.yaml")),
 ];
 
 /// The checks over REST that come with the program.

@@ -4,6 +4,8 @@
 //! Rows of tables that no run can reach ([`crate::coverage::UNREACHABLE`]) have no alterations: what never happens cannot be wrong.
 
 pub mod bench;
+pub mod hits;
+pub mod hunt;
 pub mod unnoticed;
 
 use std::collections::BTreeSet;

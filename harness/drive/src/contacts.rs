@@ -151,7 +151,8 @@ pub(crate) struct Contacts {
     silence: Duration,
     hosts: BTreeMap<Uuid, Stretch>,
     instructed: BTreeMap<Uuid, Same>,
-    inventories: BTreeMap<Uuid, What>,
+    /// What was told last, and when the first that said so was sent.
+    inventories: BTreeMap<Uuid, (What, Timestamp)>,
     news: Vec<What>,
 }
 
@@ -231,9 +232,11 @@ impl Contacts {
             unanswered,
         };
         let content = summary(Timestamp::UNSET);
-        if unanswered || self.inventories.get(&host) != Some(&content) {
+        // One that was sent before and is answered later was in force before, too.
+        let is_told = self.inventories.get(&host).is_some_and(|(told, first)| *told == content && sent >= *first);
+        if unanswered || !is_told {
             if !unanswered {
-                self.inventories.insert(host, content);
+                self.inventories.insert(host, (content, sent));
             }
             // As the history says it, and as the service's own times are: what it made of it in the same millisecond came later.
             self.news.push(summary(Timestamp::from_micros(sent.as_micros().div_euclid(1000) * 1000)));
@@ -358,6 +361,17 @@ mod tests {
         let told = [(4, Ended::Refused), (4, Ended::Done), (4, Ended::Done), (8, Ended::Done), (9, Ended::Unanswered)];
         let told = told.into_iter().zip(1..).map(|((cores, how), seconds)| tell(seconds, cores, how));
         assert_eq!(told.collect::<Vec<_>>(), [0, 1, 0, 1, 1]);
+    }
+
+    /// The agent was restarted while the answer was on its way: what it said before is what the service has had since then.
+    #[test]
+    fn an_inventory_that_was_sent_before_is_told_when_its_answer_comes_after() {
+        let mut contacts = Contacts::new(Duration::from_secs(150));
+        let mut took = |sent: i64| {
+            contacts.took(HOST, at(sent), &Inventory::default(), false);
+            contacts.take().len()
+        };
+        assert_eq!([took(90), took(10), took(20), took(95)], [1, 1, 0, 0]);
     }
 
     /// What the service makes of it in the same millisecond must not look as if it came before.

@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 
+use crate::go;
 use crate::refusal::Refusal;
 
 /// Why a pull secret is refused.
@@ -35,6 +36,25 @@ pub(crate) fn check_changed_pull_secret(secret: &str, what: &str) -> Result<(), 
         return Err(Refusal::invalid("pull secret must be a well-formed JSON"));
     }
     check_pull_secret(secret, what)
+}
+
+/// Is it an ignition config of a version that is understood?
+pub(crate) fn check_ignition_text(text: &str) -> Result<(), Refusal> {
+    let wrong = |why: &str, report: String| {
+        Err(Refusal::invalid(format!("error parsing ignition: {why}, error report: {report}")))
+    };
+    let value = match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(value) => value,
+        Err(error) => {
+            let words = go::parse_text::<serde_json::Value>(text).err().unwrap_or_else(|| error.to_string());
+            let report = format!("error at line {} col {}: {words}", error.line(), error.column());
+            return wrong("config is not valid", report);
+        }
+    };
+    match value.pointer("/ignition/version").and_then(serde_json::Value::as_str) {
+        Some(version) if version.starts_with("3.") => Ok(()),
+        _ => wrong("unsupported config version", String::new()),
+    }
 }
 
 /// An SSH public key as `ssh-keygen` writes it; empty is allowed.

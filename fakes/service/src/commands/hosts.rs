@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
 use vlab_api::Timestamp;
 use vlab_api::spec::UnknownWord;
 use vlab_api::types::{DiskRole, HostRole, HostStatus, HostUpdateParams, HostValidationId, Severity};
 use vlab_model::disks;
 use vlab_model::validation::{FORBIDDEN_HOSTNAMES, HOSTNAME_PATTERN};
 
+use super::checks::check_ignition_text;
 use super::clusters;
 use super::register::{find, set_installation_disk};
+use crate::Core;
 use crate::alteration::Conduct;
 use crate::monitor::in_installation;
 use crate::refusal::Refusal;
 use crate::rows::{ClusterRow, HostRow};
 use crate::state::HostKey;
-use crate::{Core, go};
 
 /// Id and path of a disk.
 type ChosenDisk = (String, String);
@@ -41,10 +41,14 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, key: HostKey, patch: &Host
             return Err(Refusal::invalid(format!("Disk identifier {} doesn't match any disk", skip.disk_id)));
         }
     }
-    if let Some(bad) = patch.node_labels.iter().flatten().find(|l| !is_label_name(&l.key)) {
+    for label in patch.node_labels.iter().flatten() {
+        let (bad, why) = match (is_label_name(&label.key), is_label_value(&label.value)) {
+            (false, _) => (&label.key, "is no name of a label: a word, or a DNS subdomain, a slash and a word"),
+            (_, false) => (&label.value, "is no value of a label: nothing, or a word"),
+            _ => continue,
+        };
         return Err(Refusal::invalid(format!(
-            "node_labels: Invalid value: {:?}: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-            bad.key
+            "node_labels: Invalid value: {bad:?}: it {why} of at most 63 alphanumeric characters, '-', '_' and '.', the first and the last alphanumeric"
         )));
     }
     core.state.edit_host(key, now, |row| apply(row, patch, role, disk));
@@ -183,12 +187,31 @@ fn apply(row: &mut HostRow, patch: &HostUpdateParams, role: Option<HostRole>, di
 
 /// Name of a node's label: a word, perhaps after a domain and a slash.
 fn is_label_name(key: &str) -> bool {
-    let word = key.rsplit('/').next().unwrap_or(key);
+    match key.split_once('/') {
+        Some((domain, word)) => is_subdomain(domain) && is_label_word(word),
+        None => is_label_word(key),
+    }
+}
+
+/// Value of a label: a word, or nothing.
+fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_label_word(value)
+}
+
+fn is_label_word(word: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     word.len() <= 63
         && edge(word.chars().next())
         && edge(word.chars().last())
         && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+fn is_subdomain(domain: &str) -> bool {
+    let part = |part: &str| {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.chars().all(fits)
+    };
+    domain.len() <= 253 && domain.split('.').all(part)
 }
 
 /// May the user still change what shapes the installation?
@@ -277,7 +300,8 @@ pub(crate) fn set_installer_args(
             "found unexpected flag {bad} for installer - allowed flags are {INSTALLER_OPTIONS:?}"
         )));
     }
-    let text = serde_json::to_string(&args).ok().filter(|_| !args.is_empty());
+    // Who takes them back has none, and not as many as nobody ever set.
+    let text = serde_json::to_string(&args).ok();
     core.state.edit_host(key, now, |row| row.view.host.installer_args = text);
     let text = format!("Host {}: custom installer arguments were applied", core.host_name(key));
     core.host_event(now, key, "host_installer_args_applied", Severity::Info, text);
@@ -293,12 +317,7 @@ pub(crate) fn set_ignition_override(
 ) -> Result<(), Refusal> {
     find(core, key)?;
     if let Some(config) = &config {
-        let parsed: Value =
-            go::parse_text(config).map_err(|e| Refusal::invalid(format!("error parsing ignition: {e}")))?;
-        let version = parsed.pointer("/ignition/version").and_then(Value::as_str);
-        if !version.is_some_and(|v| v.starts_with("3.")) {
-            return Err(Refusal::invalid("error parsing ignition: unsupported config version, error report: "));
-        }
+        check_ignition_text(config)?;
     }
     core.state.edit_host(key, now, |row| row.view.host.ignition_config_overrides = config);
     let text = format!("Host {}: custom discovery ignition config was applied", core.host_name(key));

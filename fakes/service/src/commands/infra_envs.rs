@@ -11,12 +11,15 @@ use vlab_api::types::{
 use vlab_image_service::cpio::gzip;
 use vlab_installer::{Mirrors, networks};
 
-use super::checks::{check_changed_pull_secret, check_ntp, check_proxy, check_pull_secret, check_ssh_key, complaints};
+use super::checks::{
+    check_changed_pull_secret, check_ignition_text, check_ntp, check_proxy, check_pull_secret, check_ssh_key,
+    complaints,
+};
 use super::clusters::{check_vip_allocation, is_oci};
+use crate::Core;
 use crate::refusal::Refusal;
 use crate::rows::InfraEnvRow;
 use crate::state::user_event;
-use crate::{Core, go};
 
 fn check_kernel_arguments(arguments: Option<&[KernelArgument]>) -> Result<Option<String>, Refusal> {
     let Some(arguments) = arguments else { return Ok(None) };
@@ -50,12 +53,7 @@ fn check_trust_bundle(bundle: Option<&str>) -> Result<(), Refusal> {
 fn check_ignition(text: Option<&str>) -> Result<(), Refusal> {
     const LIMIT: usize = 256 * 1024;
     let Some(text) = text.filter(|t| !t.is_empty()) else { return Ok(()) };
-    let value: serde_json::Value =
-        go::parse_text(text).map_err(|e| Refusal::invalid(format!("Failed to parse ignition config: {e}")))?;
-    let version = value.pointer("/ignition/version").and_then(serde_json::Value::as_str);
-    if !version.is_some_and(|v| v.starts_with("3.")) {
-        return Err(Refusal::invalid("error parsing ignition: unsupported config version, error report: "));
-    }
+    check_ignition_text(text)?;
     let packed = gzip(text.as_bytes()).map_err(|e| Refusal::internal(e.to_string()))?;
     if packed.len() > LIMIT {
         return Err(Refusal::invalid(format!(

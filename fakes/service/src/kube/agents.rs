@@ -1,6 +1,7 @@
 //! Agent: a host. The service makes it when a host registers with an InfraEnv that has a resource.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -20,13 +21,17 @@ use super::object::{
     owner, parsed, reference, text, without,
 };
 use super::pass::{Halt, Pass, Problem, Stop, merge, post, put, told};
-use super::{Command, Who, fencing, spec, spoke};
+use super::{Command, Who, fencing, reclaim, spec, spoke};
 use crate::commands::{binding, hosts, register};
 use crate::monitor::in_installation;
 use crate::rows::HostRow;
 use crate::state::HostKey;
 
 const FINALIZER: &str = "agent.agent-install.openshift.io/ai-deprovision";
+/// On an InfraEnv: which of its labels the nodes of its hosts get.
+const INHERITS: &str = "infraenv.agent-install.openshift.io/propagate-node-labels";
+/// On an Agent: which labels of its node it has from there.
+const INHERITED: &str = "agent.agent-install.openshift.io/inherited-node-labels";
 /// After an error of the backend it is tried again.
 const BACKEND_AGAIN: Duration = Duration::from_secs(10);
 
@@ -34,9 +39,6 @@ const BACKEND_AGAIN: Duration = Duration::from_secs(10);
 pub(super) fn make(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     pass.wanted.push((Who::Agent, key.to_owned()));
     let Some(&host) = pass.index.hosts.get(key) else { return Ok(()) };
-    if pass.get(Kind::Agent, key).is_some() {
-        return Ok(());
-    }
     let Some(row) = pass.core.state.host(host).cloned() else { return Ok(()) };
     let Some(of) = pass.index.infra_env_keys.get(&host.0).cloned() else { return Ok(()) };
     let Some(infra_env) = pass.get(Kind::InfraEnv, &of) else { return Ok(()) };
@@ -44,18 +46,55 @@ pub(super) fn make(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
         return Ok(());
     }
     let (namespace, name) = of.split_once('/').unwrap_or(("", &of));
+    let there = pass.get(Kind::Agent, key);
+    if there.as_ref().is_some_and(|agent| label(agent, INFRA_ENV_LABEL) == name) {
+        return Ok(());
+    }
     let mut labels: Map<String, Value> = infra_env["spec"]["agentLabels"].as_object().cloned().unwrap_or_default();
     labels.insert(INFRA_ENV_LABEL.into(), json!(name));
     let mut spec = json!({ "approved": false, "role": "" });
     if let Some(cluster) = row.host().cluster_id.and_then(|id| pass.index.cluster_keys.get(&id)) {
         spec["clusterDeploymentName"] = cluster_name(cluster);
     }
-    let agent = json!({
+    let inherited = inherited_labels(&infra_env);
+    let names: Vec<&str> = inherited.keys().map(String::as_str).collect();
+    let names = names.join(",");
+    if !inherited.is_empty() {
+        spec["nodeLabels"] = json!(inherited);
+    }
+    if let Some(agent) = there {
+        // It came from another InfraEnv: there it is no more, and what was said of it is said of it no more.
+        let before = pass.infra_env(&format!("{namespace}/{}", label(&agent, INFRA_ENV_LABEL)));
+        if let Some(before) = before.filter(|before| *before != host.0) {
+            pass.core.state.delete_host((before, host.1));
+        }
+        let mut changed = (*agent).clone();
+        changed["spec"] = spec;
+        changed["metadata"]["labels"] = Value::Object(labels);
+        changed["metadata"]["ownerReferences"] = json!([owner(&infra_env, false)]);
+        let annotations = &mut changed["metadata"]["annotations"];
+        match names.is_empty() {
+            true => _ = annotations.as_object_mut().map(|all| all.remove(INHERITED)),
+            false => annotations[INHERITED] = json!(names),
+        }
+        return Err(put(changed));
+    }
+    let mut agent = json!({
         "apiVersion": Kind::Agent.api_version(), "kind": "Agent", "spec": spec,
         "metadata": { "name": host.1.to_string(), "namespace": namespace, "labels": labels,
                       "ownerReferences": [owner(&infra_env, false)] },
     });
+    if !names.is_empty() {
+        agent["metadata"]["annotations"] = json!({ INHERITED: names });
+    }
     Err(post(Kind::Agent, namespace, agent))
+}
+
+/// The labels of an InfraEnv that it gives to the nodes of its hosts.
+fn inherited_labels(infra_env: &Value) -> BTreeMap<String, String> {
+    let names = spec::words(annotation(infra_env, INHERITS));
+    let labels = spec::text_map(&infra_env["metadata"]["labels"]);
+    labels.into_iter().filter(|(name, _)| names.contains(name)).collect()
 }
 
 fn cluster_name(key: &str) -> Value {
@@ -139,7 +178,9 @@ fn lost(pass: &mut Pass<'_>, key: &str, agent: &Value) -> Result<(), Stop> {
         return Err(Stop::Later(BACKEND_AGAIN));
     }
     let said = |name: &str| annotation(agent, &format!("agent.agent-install.openshift.io/{name}")).to_owned();
-    register::restore(pass.core, pass.now, (infra_env, id), cluster, said);
+    // It has been there since its Agent was made, as far as anybody knows.
+    let made = text(&agent["metadata"]["creationTimestamp"]).parse().unwrap_or(pass.now);
+    register::restore(pass.core, made, (infra_env, id), cluster, said);
     pass.index.hosts.insert(key.to_owned(), (infra_env, id));
     pass.wanted.push((Who::Agent, key.to_owned()));
     Ok(())
@@ -291,8 +332,8 @@ fn is_leaving(status: HostStatus) -> bool {
 
 fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> Result<(), Halt> {
     use HostStatus::{AddedToExistingCluster, Installed};
-    let cluster = row.host().cluster_id.and_then(|id| pass.index.cluster_keys.get(&id));
-    if let Some(cluster) = cluster {
+    let cluster = row.host().cluster_id.and_then(|id| pass.index.cluster_keys.get(&id)).cloned();
+    if let Some(cluster) = &cluster {
         let wanted = spoke::to_clean(agent, cluster);
         let mut status = agent["status"].clone();
         status["deprovision_info"] = wanted;
@@ -302,7 +343,8 @@ fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> R
     let reclaims = matches!(row.host().status, Installed | AddedToExistingCluster)
         && label(agent, BMH_LABEL).is_empty()
         && pass.core.state.infra_env(host.0).is_some_and(|row| row.infra_env.cluster_id.is_none());
-    if reclaims {
+    // Where its cluster cannot be asked for it, somebody has to boot it.
+    if reclaims && is_asked_for(pass, agent, cluster.as_deref(), host)? {
         let name = pass.core.host_name(host);
         if pass.core.host_machine(pass.now, host, HostEvent::ReclaimHost, "") {
             let cluster = pass.core.state.host(host).and_then(|row| row.host().cluster_id);
@@ -311,6 +353,16 @@ fn unbind(pass: &mut Pass<'_>, agent: &Value, row: &HostRow, host: HostKey) -> R
         }
     }
     Ok(pass.give(Command::Unbind, host.1, |core, now| binding::take_out(core, now, host))?)
+}
+
+/// Does an agent on its node in the cluster get the host back?
+fn is_asked_for(pass: &Pass<'_>, agent: &Value, cluster: Option<&str>, host: HostKey) -> Result<bool, Stop> {
+    let Some(cluster) = cluster else { return Ok(false) };
+    match spoke::server(pass, cluster).and_then(|server| reclaim::begin(pass, agent, &server, host)) {
+        Ok(()) => Ok(true),
+        Err(spoke::Trouble::Stop(stop)) => Err(stop),
+        Err(spoke::Trouble::Unknown(_) | spoke::Trouble::Says(_)) => Ok(false),
+    }
 }
 
 /// A host is installed only when somebody approved it.
@@ -367,7 +419,7 @@ fn update(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt>
         params.machine_config_pool_name = Some(pool);
     }
     let labels = spec::text_map(&spec["nodeLabels"]);
-    let before: std::collections::BTreeMap<String, String> =
+    let before: BTreeMap<String, String> =
         h.node_labels.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     if labels != before {
         params.node_labels = Some(labels.into_iter().map(|(key, value)| NodeLabelParams { key, value }).collect());
@@ -406,7 +458,8 @@ fn ignition_token(pass: &Pass<'_>, agent: &Value) -> Result<Option<String>, Halt
     if key.is_empty() {
         return Ok(None);
     }
-    let missing = format!("Failed to get user-data secret: Secret {key:?} not found");
+    let (_, name) = key.split_once('/').unwrap_or(("", &key));
+    let missing = format!("Failed to get user-data secret: Secret {name:?} not found");
     let without = format!("secret {key} did not contain key ignition-token");
     Ok(Some(decoded(&pass.of_secret(&key, "ignition-token", missing, without)?)))
 }
@@ -419,7 +472,9 @@ fn arguments(pass: &mut Pass<'_>, spec: &Value, row: &HostRow, host: HostKey) ->
         let list: Vec<String> = if args.is_empty() {
             Vec::new()
         } else {
-            let wrong = |e| Problem::Input(format!("fail to unmarshal installerArgs: {e}"));
+            let (id, of) = (host.1, host.0);
+            let wrong =
+                |e| Problem::Input(format!("Fail to unmarshal installer args for host {id} in infraEnv {of}: {e}"));
             serde_json::from_str(args).map_err(wrong)?
         };
         let same: Option<Vec<String>> = h.installer_args.as_deref().and_then(|text| serde_json::from_str(text).ok());
@@ -449,7 +504,9 @@ fn write_status(
     let validations = parsed(h.validations_info.as_deref());
     wanted.extend(conditions::of_host(h.status, &h.status_info, &validations, row.private.approved));
     status["conditions"] = conditions::merged(&agent["status"]["conditions"], &wanted, pass.now, false);
-    status["role"] = json!(shown.role);
+    // What the service suggests, where nobody has chosen.
+    let suggested = h.suggested_role.filter(|_| shown.role == Some(HostRole::AutoAssign));
+    status["role"] = json!(suggested.or(shown.role));
     status["kind"] = json!(h.kind);
     status["bootstrap"] = json!(h.bootstrap == Some(true));
     status["installation_disk_id"] = json!(h.installation_disk_id);

@@ -171,8 +171,9 @@ fn tell_agent(bmh: &Value, agent: &Value, infra_env: &Value) -> Result<(), Stop>
         spec.insert("approved".into(), json!(true));
     }
     for (from, to) in COPIED {
-        let said = annotation(bmh, from);
-        if !said.is_empty() && text(&agent["spec"][*to]) != said {
+        // One that says nothing empties what was said before.
+        let said = bmh["metadata"]["annotations"][*from].as_str();
+        if let Some(said) = said.filter(|said| text(&agent["spec"][*to]) != *said) {
             spec.insert((*to).to_owned(), json!(said));
         }
     }

@@ -116,8 +116,8 @@ impl<'a> Words<'a> {
                 let right = self.value()?;
                 let order = left.as_f64().partial_cmp(&right.as_f64());
                 return Ok(json!(match word {
-                    "==" => left == right,
-                    "!=" => left != right,
+                    "==" => is_same(&left, &right),
+                    "!=" => !is_same(&left, &right),
                     ">=" => order.is_some_and(|o| o.is_ge()),
                     "<=" => order.is_some_and(|o| o.is_le()),
                     ">" => order.is_some_and(|o| o.is_gt()),
@@ -168,6 +168,14 @@ impl<'a> Words<'a> {
     }
 }
 
+/// Numbers are the same whether they are written with a point or without.
+fn is_same(left: &Value, right: &Value) -> bool {
+    match (left.as_f64(), right.as_f64()) {
+        (Some(left), Some(right)) => left == right,
+        _ => left == right,
+    }
+}
+
 fn truth(value: &Value) -> bool {
     !matches!(value, Value::Null | Value::Bool(false))
 }
@@ -180,13 +188,14 @@ mod tests {
 
     #[rstest]
     #[case(r#".cpu.count == 8"#, Ok(true))]
+    #[case(r#".cpu.count == 8.0 and .cpu.count != 9"#, Ok(true))]
     #[case(r#".cpu.count >= 8 and .memory.physicalBytes > 100"#, Ok(true))]
     #[case(r#".cpu.architecture == "arm64" or (.cpu.count < 4)"#, Ok(false))]
     #[case(r#".systemVendor.virtual | not"#, Ok(true))]
     #[case(r#".cpu.count"#, Err(()))]
     #[case(r#"[.disks[] | .sizeBytes] | max > 5"#, Err(()))]
     fn queries(#[case] query: &str, #[case] answer: Result<bool, ()>) {
-        let inventory = json!({"cpu": {"count": 8.0, "architecture": "x86_64"}, "memory": {"physicalBytes": 200},
+        let inventory = json!({"cpu": {"count": 8, "architecture": "x86_64"}, "memory": {"physicalBytes": 200},
                                "systemVendor": {"virtual": false}});
         assert_eq!(matches(query, &inventory).map_err(|_| ()), answer);
     }

@@ -21,8 +21,10 @@ use super::object::{
     owner, parsed, reference, text,
 };
 use super::pass::{Halt, Pass, Problem, Stop, delete, merge, post, put, told};
+use super::spec::Release;
 use super::spoke::{self, Trouble};
 use super::{Command, Who, mirrors, spec};
+use crate::commands::checks::check_pull_secret;
 use crate::commands::{clusters, files, install, manifests};
 use crate::rows::{ClusterRow, HostRow};
 use crate::state::is_open;
@@ -167,7 +169,7 @@ fn release_agents(pass: &mut Pass<'_>, cd: &Value, id: Uuid) -> Result<(), Stop>
 /// Lets the cluster of the service be what the resources say.
 fn sync(pass: &mut Pass<'_>, key: &str, cd: &Value, aci: &Value) -> Result<(), Halt> {
     let row = pass.cluster(key).and_then(|id| pass.core.state.cluster(id)).cloned();
-    if row.is_none() && cd["spec"]["installed"] == true {
+    if row.is_none() && is_installed(cd, aci) {
         return import(pass, key, cd, aci);
     }
     let secret = pull_secret(pass, namespace(cd), &cd["spec"]["pullSecretRef"])?;
@@ -233,14 +235,18 @@ pub(super) fn pull_secret(pass: &Pass<'_>, namespace: &str, at: &Value) -> Resul
     // The real service takes both for troubles of its own: the secret may come yet.
     let missing = format!("failed to find secret {name}: Secret {name:?} not found");
     let without = format!("secret {name} did not contain key .dockerconfigjson");
-    Ok(decoded(&pass.of_secret(&key, ".dockerconfigjson", missing, without)?))
+    let secret = decoded(&pass.of_secret(&key, ".dockerconfigjson", missing, without)?);
+    // The real one writes the secret itself into its message.
+    check_pull_secret(&secret, "the resource")
+        .map_err(|refusal| Problem::Backend(format!("invalid pull secret data in secret {name}: {}", refusal.text)))?;
+    Ok(secret)
 }
 
 /// The ClusterImageSet that the AgentClusterInstall names; only an installed cluster needs none. That it is not there is taken for a
 /// trouble of the service's, as the real one does: it may come yet.
 fn image_set(pass: &Pass<'_>, cd: &Value, aci: &Value) -> Result<Arc<Value>, Halt> {
     if aci["spec"]["imageSetRef"].is_null() {
-        if cd["spec"]["installed"] == true {
+        if is_installed(cd, aci) {
             return Ok(Arc::default());
         }
         let text = "ClusterImageSet must be named in spec.imageSetRef of a cluster that is not installed";
@@ -253,18 +259,23 @@ fn image_set(pass: &Pass<'_>, cd: &Value, aci: &Value) -> Result<Arc<Value>, Hal
 }
 
 /// The release with which a cluster was registered: no ClusterImageSet changes it later.
-fn release_of(row: &ClusterRow) -> (String, String) {
+fn release_of(row: &ClusterRow) -> Release {
     let c = row.cluster();
-    (c.openshift_version.clone().unwrap_or_default(), c.ocp_release_image.clone().unwrap_or_default())
+    Release {
+        version: c.openshift_version.clone().unwrap_or_default(),
+        image: c.ocp_release_image.clone().unwrap_or_default(),
+        architecture: c.cpu_architecture.clone(),
+    }
 }
 
-/// The release that the ClusterImageSet names: its version and its image.
-fn release(pass: &Pass<'_>, set: &Value) -> Result<(String, String), Halt> {
+/// The release that the ClusterImageSet names.
+fn release(pass: &Pass<'_>, set: &Value) -> Result<Release, Halt> {
     let image = text(&set["spec"]["releaseImage"]);
     let known = pass.core.config.settings.release_images.iter().find(|release| release.url == image);
     let unknown = || Problem::Backend(format!("failed to get release image {image}: unknown release image"));
     let release = known.ok_or_else(unknown)?;
-    Ok((release.version.clone(), image.to_owned()))
+    let architecture = Some(release.cpu_architecture.clone()).filter(|name| !name.is_empty());
+    Ok(Release { version: release.version.clone(), image: image.to_owned(), architecture })
 }
 
 /// Where hosts get their ignition, with the certificate of that place.
@@ -275,7 +286,8 @@ fn ignition_endpoint(pass: &Pass<'_>, aci: &Value) -> Result<Option<IgnitionEndp
     if key.is_empty() {
         return Ok(Some(IgnitionEndpoint { url: Some(url), ca_certificate: None }));
     }
-    let missing = format!("Failed to get and parse ignition ca certificate: Secret {key:?} not found");
+    let (_, name) = key.split_once('/').unwrap_or(("", &key));
+    let missing = format!("Failed to get and parse ignition ca certificate: Secret {name:?} not found");
     let without = "Failed to get and parse ignition ca certificate: CA Secret is missing tls.crt key".to_owned();
     // As it stands there, which is how the service keeps it.
     let certificate = pass.of_secret(&key, "tls.crt", missing, without)?;
@@ -425,6 +437,13 @@ pub(super) fn condition_is(object: &Value, kind: &str, is: &str) -> bool {
     object["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == kind && c["status"] == is)
 }
 
+/// Do the resources say that the cluster is installed? Who has no Hive says so nowhere but in the AgentClusterInstall.
+fn is_installed(cd: &Value, aci: &Value) -> bool {
+    let said = aci["status"]["conditions"].as_array().into_iter().flatten();
+    cd["spec"]["installed"] == true
+        || said.clone().any(|c| c["type"] == "Completed" && c["reason"] == "InstallationCompleted")
+}
+
 /// Begins what is ready: the installation, adding hosts, the installation of hosts that are added.
 fn begin(pass: &mut Pass<'_>, cd: &Value, aci: &Value, id: Uuid) {
     let Some(row) = pass.core.state.cluster(id).cloned() else { return };
@@ -435,7 +454,7 @@ fn begin(pass: &mut Pass<'_>, cd: &Value, aci: &Value, id: Uuid) {
             // What is refused now is tried again with the next change; the row says why.
             let _ = pass.give(Command::Install, id, |core, now| install::install(core, now, id));
         }
-        ClusterStatus::Installed if cd["spec"]["installed"] == true => {
+        ClusterStatus::Installed if is_installed(cd, aci) => {
             let _ = pass.give(Command::AllowAddHosts, id, |core, now| install::allow_add_hosts(core, now, id));
         }
         ClusterStatus::AddingHosts => {

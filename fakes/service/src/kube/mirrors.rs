@@ -19,7 +19,8 @@ pub(super) fn named(
         return Ok(None);
     }
     let Some(map) = pass.get(Kind::ConfigMap, &key) else {
-        return Err(problem(format!("Failed to get referenced ConfigMap: ConfigMap {key:?} not found")).into());
+        let (_, name) = key.split_once('/').unwrap_or(("", &key));
+        return Err(problem(format!("Failed to get referenced ConfigMap: ConfigMap {name:?} not found")).into());
     };
     let Some(registries) = map["data"]["registries.conf"].as_str() else {
         return Err(problem(format!("ConfigMap {key} does not contain registries.conf key")).into());

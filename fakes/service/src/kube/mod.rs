@@ -44,6 +44,7 @@ mod object;
 mod operator;
 mod pass;
 mod preprovisioning;
+mod reclaim;
 mod service_config;
 mod spec;
 mod spoke;
@@ -590,7 +591,9 @@ impl Door {
         let Some(of) = self.index.infra_env_keys.get(&row.infra_env_id()) else { return };
         let Some((namespace, _)) = of.split_once('/') else { return };
         let key = format!("{namespace}/{}", row.host().id);
-        let new = self.index.hosts.insert(key.clone(), (row.infra_env_id(), row.host().id)).is_none();
+        // One that registers with another infra-env is as good as new.
+        let host = (row.infra_env_id(), row.host().id);
+        let new = self.index.hosts.insert(key.clone(), host) != Some(host);
         let who = if new || self.client.get(Kind::Agent, &key).is_none() { Who::Host } else { Who::Agent };
         self.queue.add((who, key), now);
         if let Some(cluster) = row.host().cluster_id.and_then(|id| self.index.cluster_keys.get(&id)) {

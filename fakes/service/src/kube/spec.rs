@@ -6,7 +6,7 @@ use serde_json::Value;
 use vlab_api::types::{
     ApiVip, ClusterCreateParams, ClusterNetwork, DiskEncryption, HostStaticNetworkConfig, IgnitionEndpoint, ImageType,
     InfraEnvCreateParams, InfraEnvUpdateParams, IngressVip, KernelArgument, LoadBalancer, MacInterfaceMapItem,
-    MachineNetwork, Platform, PlatformType, Proxy, ServiceNetwork, V2ClusterUpdateParams,
+    MachineNetwork, Platform, PlatformExternal, PlatformType, Proxy, ServiceNetwork, V2ClusterUpdateParams,
 };
 
 use super::object::{filled, text, texts};
@@ -64,30 +64,48 @@ fn hyperthreading(spec: &Value) -> Option<String> {
     Some(if words.is_empty() { "none".to_owned() } else { words.join(",") })
 }
 
+/// A release, as a ClusterImageSet names it.
+pub(super) struct Release {
+    pub(super) version: String,
+    pub(super) image: String,
+    pub(super) architecture: Option<String>,
+}
+
+/// The platform that is asked for, with what an external one is.
+fn platform(spec: &Value) -> Option<Platform> {
+    let type_ = platform_of(text(&spec["platformType"]))?;
+    let of = &spec["external"];
+    let external = (type_ == PlatformType::External && of.is_object()).then(|| PlatformExternal {
+        platform_name: filled(&of["platformName"]),
+        cloud_controller_manager: of["cloudControllerManager"].as_str().map(str::to_owned),
+    });
+    Some(Platform { type_, external })
+}
+
 /// What a cluster is to be.
 pub(super) fn cluster(
     cd: &Value,
     aci: &Value,
     pull_secret: String,
-    release: (String, String),
+    release: Release,
     endpoint: Option<IgnitionEndpoint>,
 ) -> ClusterCreateParams {
     let spec = &aci["spec"];
     let networking = &spec["networking"];
     let (masters, ..) = expected(aci);
     let networks = |name: &str| networking[name].as_array().cloned().filter(|list| !list.is_empty());
-    let (version, image) = release;
     let mut params = ClusterCreateParams {
         name: text(&cd["spec"]["clusterName"]).to_owned(),
         base_dns_domain: filled(&cd["spec"]["baseDomain"]),
-        openshift_version: version,
-        ocp_release_image: Some(image),
+        openshift_version: release.version,
+        ocp_release_image: Some(release.image),
+        cpu_architecture: release.architecture,
         pull_secret,
         control_plane_count: Some(masters),
         high_availability_mode: Some(if masters == 1 { "None" } else { "Full" }.to_owned()),
         user_managed_networking: networking["userManagedNetworking"].as_bool(),
         network_type: filled(&networking["networkType"]),
-        platform: platform_of(text(&spec["platformType"])).map(|type_| Platform { type_, ..Platform::default() }),
+        platform: platform(spec),
         ssh_public_key: filled(&spec["sshPublicKey"]),
         ntp_sources: Some(texts(&spec["ntpSources"]).join(",")).filter(|sources| !sources.is_empty()),
         http_proxy: filled(&spec["proxy"]["httpProxy"]),
@@ -200,6 +218,13 @@ pub(super) fn static_network(config: &Value) -> HostStaticNetworkConfig {
     HostStaticNetworkConfig { mac_interface_map: Some(map), network_yaml: Some(yaml) }
 }
 
+/// Which image: unless one is named the smaller one, which there is not for that architecture.
+fn image_type(spec: &Value) -> ImageType {
+    let named = filled(&spec["imageType"]).and_then(|word| word.parse().ok());
+    let full = text(&spec["cpuArchitecture"]) == "s390x";
+    named.unwrap_or(if full { ImageType::FullIso } else { ImageType::MinimalIso })
+}
+
 /// What an infra-env is to be.
 pub(super) fn infra_env(
     object: &Value,
@@ -221,7 +246,7 @@ pub(super) fn infra_env(
         pull_secret,
         openshift_version: filled(&spec["osImageVersion"]).or(version),
         cpu_architecture: filled(&spec["cpuArchitecture"]),
-        image_type: Some(filled(&spec["imageType"]).and_then(|t| t.parse().ok()).unwrap_or(ImageType::MinimalIso)),
+        image_type: Some(image_type(spec)),
         ssh_authorized_key: filled(&spec["sshAuthorizedKey"]),
         additional_ntp_sources: sources("additionalNTPSources"),
         ntp_sources: sources("ntpSources"),
@@ -275,6 +300,10 @@ mod tests {
 
     use super::*;
 
+    fn release() -> Release {
+        Release { version: "4.16".into(), image: "image".into(), architecture: None }
+    }
+
     #[test]
     fn a_spec_that_says_the_same_changes_nothing() {
         let cd = json!({"spec": {"clusterName": "c", "baseDomain": "b"}});
@@ -282,19 +311,19 @@ mod tests {
             json!({"spec": {"provisionRequirements": {"controlPlaneAgents": 3}, "apiVIP": vip,
                             "networking": {"clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}]}}})
         };
-        let of = |vip| cluster(&cd, &aci(vip), "p".into(), ("4.16".into(), "image".into()), None);
+        let of = |vip| cluster(&cd, &aci(vip), "p".into(), release(), None);
         assert_eq!(cluster_change(&of("10.0.0.1"), &of("10.0.0.1")), None);
         let change = cluster_change(&of("10.0.0.1"), &of("10.0.0.2")).unwrap();
         assert_eq!(change.api_vips.unwrap()[0].ip.as_deref(), Some("10.0.0.2"));
         assert_eq!(change.name, None);
         // VIPs that are not named any more stay, as networks do.
         let none = json!({"spec": {"provisionRequirements": {"controlPlaneAgents": 3}, "mastersSchedulable": true}});
-        let none = cluster(&cd, &none, "p".into(), ("4.16".into(), "image".into()), None);
+        let none = cluster(&cd, &none, "p".into(), release(), None);
         let change = cluster_change(&of("10.0.0.1"), &none).unwrap();
         assert_eq!((change.api_vips, change.cluster_networks), (None, None));
         // What is taken back is emptied.
         let place = IgnitionEndpoint { url: Some("https://a".into()), ca_certificate: Some("b".into()) };
-        let with = |endpoint| cluster(&cd, &aci("10.0.0.1"), "p".into(), ("4.16".into(), "image".into()), endpoint);
+        let with = |endpoint| cluster(&cd, &aci("10.0.0.1"), "p".into(), release(), endpoint);
         let change = cluster_change(&with(Some(place.clone())), &with(None)).unwrap();
         assert_eq!(change.ignition_endpoint, Some(IgnitionEndpoint::default()));
         let change = cluster_change(&with(None), &with(Some(place.clone()))).unwrap();

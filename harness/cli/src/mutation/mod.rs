@@ -2,6 +2,7 @@
 //! time until a check notices it, and on the conformance suite. What came of each is a line of a file, so that a run that was stopped
 //! goes on where it was.
 
+mod hunt;
 mod page;
 
 use std::collections::BTreeMap;
@@ -12,10 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use clap::builder::ArgPredicate;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vlab_conformance::memory::Services;
 use vlab_conformance::{ConformanceCheck, ConformanceVerdict, memory, suite, table};
-use vlab_drive::alterations::bench::{Bench, Noticed, Tried, kinds};
+use vlab_drive::alterations::bench::{Bench, Noticed, Tried};
+use vlab_drive::alterations::hits::Hits;
 use vlab_drive::alterations::{self, Alteration};
 use vlab_judge::result::exit;
 
@@ -35,7 +39,12 @@ pub(crate) struct MutationArgs {
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// File of what was found: what is in it is not tried again, nor what is on the page of before.
-    #[arg(long, value_name = "FILE", default_value = "target/vlab/mutations.jsonl")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "target/vlab/mutations.jsonl",
+        default_value_if("by_search", ArgPredicate::IsPresent, "target/vlab/searches.jsonl")
+    )]
     results: PathBuf,
     /// Try again what is in the file or on the page: all that is selected, with `unnoticed` only what nobody had noticed, with
     /// `first-known` only that of which nothing but the first check that noticed it is known.
@@ -56,6 +65,8 @@ pub(crate) struct MutationArgs {
     /// Write the page with all results to this file.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
+    #[command(flatten)]
+    hunt: hunt::HuntArgs,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +81,18 @@ fn shard(text: &str) -> Result<(usize, usize), String> {
     match parts {
         Some((i, n)) if (1..=n).contains(&i) => Ok((i, n)),
         _ => Err("expected two numbers as in `2/10`, the first not above the second".to_owned()),
+    }
+}
+
+/// A line of a file.
+trait Named {
+    /// The alteration that it is about.
+    fn name(&self) -> &str;
+}
+
+impl Named for Record {
+    fn name(&self) -> &str {
+        &self.name
     }
 }
 
@@ -122,8 +145,7 @@ struct Suite {
     /// What each check says, in one text: whatever it is about is named there.
     texts: Vec<String>,
     services: Services,
-    /// How often each check noticed an alteration of a kind.
-    hits: Mutex<BTreeMap<(String, usize), usize>>,
+    hits: Hits,
 }
 
 impl Suite {
@@ -145,7 +167,7 @@ impl Suite {
             }
         }
         let texts = passing.iter().map(|check| format!("{check:?}")).collect();
-        Ok(Self { checks: passing, texts, services, hits: Mutex::default() })
+        Ok(Self { checks: passing, texts, services, hits: Hits::default() })
     }
 
     /// The first check that notices it: first the one that has noticed it before, then those that name what is altered, then those that
@@ -155,21 +177,18 @@ impl Suite {
         let controllers = alteration.is_of_controllers();
         let Alteration::Service(alteration) = alteration else { return None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
-        let kinds = kinds(&name);
         let words: Vec<&str> = name.split('/').skip(1).filter(|word| word.len() > 4).collect();
         let mut order: Vec<usize> =
             (0..self.checks.len()).filter(|at| !controllers || self.checks[*at].over_kube).collect();
         {
-            let hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
-            let hit = |at: usize| kinds.clone().map(|kind| hits.get(&(kind, at)).copied().unwrap_or_default());
+            let hit = self.hits.of(&name);
             let named = |at: usize| words.iter().filter(|word| self.texts[at].contains(**word)).count();
             let known = |at: usize| before == Some(self.checks[at].id.as_str());
             order.sort_by_cached_key(|at| std::cmp::Reverse((known(*at), named(*at), hit(*at))));
         }
         let noticed = |at: &usize| runtime.block_on(self.services.fails(&self.checks[*at], alteration));
         let at = order.into_iter().find(noticed)?;
-        let mut hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
-        kinds.into_iter().for_each(|kind| *hits.entry((kind, at)).or_default() += 1);
+        self.hits.add(&name, at);
         Some(self.checks[at].id.clone())
     }
 }
@@ -184,6 +203,11 @@ pub(crate) async fn mutation(args: MutationArgs) -> ExitResult {
         let lines = selected.iter().map(|a| format!("{:60} {}\n", a.name(), a.about()));
         print(&lines.collect::<String>());
         return Ok(exit::PASSED);
+    }
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let lines = Lines { jobs, path: &args.results };
+    if args.hunt.most().is_some() {
+        return tokio::task::block_in_place(|| args.hunt.hunt(&selected, &lines));
     }
     let mut records = page::rows(&std::fs::read_to_string(&args.known).unwrap_or_default());
     records.extend(read(&args.results)?);
@@ -200,8 +224,7 @@ pub(crate) async fn mutation(args: MutationArgs) -> ExitResult {
         .collect();
     if !open.is_empty() {
         let suite = if args.no_conformance { None } else { Some(Suite::new().await?) };
-        let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let how = How { jobs, most: args.scenarios, results: &args.results, before: &records };
+        let how = How { lines, most: args.scenarios, before: &records };
         let found = tokio::task::block_in_place(|| attempt_all(&open, suite, how))?;
         records.extend(found);
     }
@@ -217,56 +240,82 @@ fn selected(all: &[Alteration], args: &MutationArgs) -> Vec<Alteration> {
     all.iter().filter(named).enumerate().filter(|(place, _)| of_shard(*place)).map(|(_, a)| *a).collect()
 }
 
-fn read(path: &Path) -> Result<BTreeMap<String, Record>, CliError> {
+/// Lines of the file, by the alteration.
+fn read<R: DeserializeOwned + Named>(path: &Path) -> Result<BTreeMap<String, R>, CliError> {
     let Ok(file) = File::open(path) else { return Ok(BTreeMap::new()) };
     let mut records = BTreeMap::new();
     for (number, line) in BufReader::new(file).lines().enumerate() {
         let line = line.or_inconclusive()?;
-        let record: Record = serde_json::from_str(&line).map_err(|error| {
+        let record: R = serde_json::from_str(&line).map_err(|error| {
             CliError::inconclusive(format!("{}:{}: {error}; remove the file to start over", path.display(), number + 1))
         })?;
-        records.insert(record.name.clone(), record);
+        records.insert(record.name().to_owned(), record);
     }
     Ok(records)
 }
 
-/// How alterations are tried.
-struct How<'a> {
+/// Who works, and where what comes of it is written down.
+#[derive(Clone, Copy)]
+struct Lines<'a> {
     /// So many at a time.
     jobs: usize,
+    /// The file.
+    path: &'a Path,
+}
+
+/// The file, to write at its end.
+struct LineFile<'a> {
+    path: &'a Path,
+    file: Mutex<File>,
+}
+
+impl<'a> Lines<'a> {
+    fn open(&self) -> Result<LineFile<'a>, CliError> {
+        if let Some(folder) = self.path.parent() {
+            std::fs::create_dir_all(folder).or_inconclusive()?;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(self.path).or_inconclusive()?;
+        Ok(LineFile { path: self.path, file: Mutex::new(file) })
+    }
+}
+
+impl LineFile<'_> {
+    /// Adds a line at once: who is stopped goes on after it.
+    fn add<R: Serialize>(&self, record: &R) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = writeln!(file, "{}", serde_json::to_string(record).unwrap_or_default()) {
+            say(&format!("{}: {error}", self.path.display()));
+        }
+    }
+}
+
+/// How alterations are tried.
+struct How<'a> {
+    lines: Lines<'a>,
     /// In at most so many scenarios.
     most: usize,
-    /// Where what comes of them is written down.
-    results: &'a Path,
     /// What came of them before: who noticed one then is asked first.
     before: &'a BTreeMap<String, Record>,
 }
 
 /// Tries alterations, some at a time, and writes down what comes of each.
 fn attempt_all(open: &[Alteration], suite: Option<Suite>, how: How<'_>) -> Result<Vec<(String, Record)>, CliError> {
-    let path = how.results;
     let begun = Instant::now();
     let bench = Bench::new(&catalogue()?).map_err(CliError::rendered)?;
     say(&format!("{} scenarios pass with nothing wrong ({:.0?})", bench.scenarios.len(), begun.elapsed()));
     for (scenario, check) in &bench.wrong {
         say(&format!("{scenario} is left out, because it fails with nothing wrong: {check}"));
     }
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).or_inconclusive()?;
-    }
-    let file = Mutex::new(OpenOptions::new().create(true).append(true).open(path).or_inconclusive()?);
+    let file = how.lines.open()?;
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        for _ in 0..how.jobs.max(1) {
+        for _ in 0..how.lines.jobs.max(1) {
             scope.spawn(|| {
                 while let Some(alteration) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let record = attempt(&bench, suite.as_ref(), *alteration, &how);
                     let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                     tell(found.len() + 1, open.len(), &record);
-                    let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Err(error) = writeln!(file, "{}", serde_json::to_string(&record).unwrap_or_default()) {
-                        say(&format!("{}: {error}", path.display()));
-                    }
+                    file.add(&record);
                     found.push((record.name.clone(), record));
                 }
             });

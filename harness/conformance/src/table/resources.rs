@@ -64,6 +64,12 @@ pub const SPOKE_KINDS: &[(&str, &str, &str, bool)] = &[
     ("MachineSet", "machine.openshift.io/v1beta1", "machinesets", true),
     ("BareMetalHost", "metal3.io/v1alpha1", "baremetalhosts", true),
     ("Pod", "v1", "pods", true),
+    ("Namespace", "v1", "namespaces", false),
+    ("ServiceAccount", "v1", "serviceaccounts", true),
+    ("Secret", "v1", "secrets", true),
+    ("DaemonSet", "apps/v1", "daemonsets", true),
+    ("Role", "authorization.openshift.io/v1", "roles", true),
+    ("RoleBinding", "authorization.openshift.io/v1", "rolebindings", true),
 ];
 
 /// The node of a host asks its cluster for a certificate.

@@ -58,6 +58,7 @@ async fn what_needs_an_image_service_passes_with_one() {
 #[case::changes(&["changes", "specs"])]
 #[case::mirrors(&["mirrors", "service-config"])]
 #[case::spoke(&["spoke", "status"])]
+#[case::clients(&["clients"])]
 #[case::converged(&["converged"])]
 #[tokio::test]
 async fn the_simulated_controllers_pass_all_checks(#[case] areas: &[&str]) {
@@ -104,6 +105,7 @@ fn each_area_over_kubernetes_is_performed() {
         "binding",
         "changes",
         "classifications",
+        "clients",
         "converged",
         "deletion",
         "infra-envs",

@@ -1,7 +1,6 @@
 //! Tries alterations on the catalogue: which check notices each, in which scenario, after how many.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeSet;
 
 use vlab_agents::Alteration as Hosts;
 use vlab_agents::steps::STEPS;
@@ -16,6 +15,7 @@ use vlab_scenario::{Catalogue, Criterion};
 use vlab_service::alteration::Alteration as Service;
 
 use super::Alteration;
+use super::hits::Hits;
 use crate::coverage::prepare_catalogue;
 use crate::prepare::Prepared;
 use crate::simulate::{Whole, run_unless, run_whole};
@@ -48,6 +48,20 @@ enum Shown {
 }
 
 impl Rehearsed {
+    /// What that run showed, in which nothing was wrong.
+    pub(super) fn new(prepared: Prepared, whole: Whole) -> Self {
+        let Whole { history, fired, steps, asked, .. } = whole;
+        let mut shows = shown(&history);
+        shows.extend(fired.iter().copied().map(Shown::Rule));
+        shows.extend(asked.into_iter().map(Shown::Operation));
+        Self { prepared, steps, history, fired, shows }
+    }
+
+    /// Its run with the alteration. `None`: the same was observed.
+    pub(super) fn altered(&self, alteration: Alteration) -> Option<Whole> {
+        altered(&self.prepared, self.steps, alteration, &self.history)
+    }
+
     /// Name of the scenario.
     pub fn name(&self) -> &str {
         &self.prepared.scenario.name
@@ -59,7 +73,7 @@ impl Rehearsed {
     }
 
     /// Can the alteration change anything in its run? What never happens there cannot.
-    fn is_touched(&self, alteration: &Alteration) -> bool {
+    pub(super) fn is_touched(&self, alteration: &Alteration) -> bool {
         let shows = |shown: Shown| self.shows.contains(&shown);
         // A validation that has that value anyway.
         let always = |is_cluster, id: &str, status: ValidationStatus| {
@@ -94,8 +108,7 @@ pub struct Bench {
     pub scenarios: Vec<Rehearsed>,
     /// What fails although nothing is wrong: scenario and check. Such scenarios prove nothing and are left out.
     pub wrong: Vec<(String, String)>,
-    /// How often each scenario noticed an alteration of a kind.
-    hits: Mutex<BTreeMap<(String, usize), usize>>,
+    hits: Hits,
 }
 
 /// Who noticed an alteration.
@@ -124,56 +137,36 @@ impl Bench {
     /// # Errors
     /// A scenario that cannot be read or prepared, with its name.
     pub fn new(catalogue: &Catalogue) -> Result<Self, String> {
-        let mut bench = Self { scenarios: Vec::new(), wrong: Vec::new(), hits: Mutex::default() };
+        let mut bench = Self { scenarios: Vec::new(), wrong: Vec::new(), hits: Hits::default() };
         for prepared in prepare_catalogue(catalogue)? {
-            let Whole { result, history, fired, steps, asked, .. } = run_whole(&prepared, u64::MAX);
-            let failed: Vec<String> = result.checks.iter().filter(|c| failed(c)).map(|c| c.name.clone()).collect();
+            let whole = run_whole(&prepared, u64::MAX);
+            let failed: Vec<String> =
+                whole.result.checks.iter().filter(|c| failed(c)).map(|c| c.name.clone()).collect();
             if !failed.is_empty() {
                 let name = &prepared.scenario.name;
                 bench.wrong.extend(failed.into_iter().map(|check| (name.clone(), check)));
                 continue;
             }
-            let mut shows = shown(&history);
-            shows.extend(fired.iter().copied().map(Shown::Rule));
-            shows.extend(asked.into_iter().map(Shown::Operation));
-            bench.scenarios.push(Rehearsed { prepared, steps, history, fired, shows });
+            bench.scenarios.push(Rehearsed::new(prepared, whole));
         }
-        bench.most_telling_first();
+        bench.scenarios.sort_by(|a, b| (a.cost(), a.name()).cmp(&(b.cost(), b.name())));
+        bench.scenarios = most_telling_first(bench.scenarios, |s| s);
         Ok(bench)
-    }
-
-    /// Puts those first that show most that is new for what they cost.
-    fn most_telling_first(&mut self) {
-        let mut left = std::mem::take(&mut self.scenarios);
-        left.sort_by(|a, b| (a.cost(), a.name()).cmp(&(b.cost(), b.name())));
-        let mut seen: BTreeSet<Shown> = BTreeSet::new();
-        while !left.is_empty() {
-            let worth = |s: &Rehearsed| s.shows.difference(&seen).count() as f64 / (s.cost() as f64 + 100.0);
-            let best = (0..left.len()).rev().max_by(|a, b| worth(&left[*a]).total_cmp(&worth(&left[*b]))).unwrap_or(0);
-            let next = left.remove(best);
-            seen.extend(next.shows.iter().cloned());
-            self.scenarios.push(next);
-        }
     }
 
     /// Tries an alteration in one scenario after the other, at most in so many, until a check notices it: first in those that noticed
     /// what is most like it, and before them in the one that noticed it before.
     pub fn attempt(&self, alteration: Alteration, most: usize, before: Option<&str>) -> Tried {
-        let kinds = kinds(&alteration.name());
-        let hits = || self.hits.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = alteration.name();
         let mut order: Vec<(usize, &Rehearsed)> = self.scenarios.iter().enumerate().collect();
         order.retain(|(_, s)| s.is_touched(&alteration));
-        {
-            let hits = hits();
-            let of = |place: usize| kinds.clone().map(|kind| hits.get(&(kind, place)).copied().unwrap_or_default());
-            order.sort_by_key(|(place, s)| std::cmp::Reverse((before == Some(s.name()), of(*place))));
-        }
+        let hits = self.hits.of(&name);
+        order.sort_by_key(|(place, s)| std::cmp::Reverse((before == Some(s.name()), hits(*place))));
         let mut scenarios = 0;
         for (place, scenario) in order.into_iter().take(most) {
             scenarios += 1;
             if let Some(noticed) = attempt(&scenario.prepared, scenario.steps, alteration, &scenario.history) {
-                let mut hits = hits();
-                kinds.into_iter().for_each(|kind| *hits.entry((kind, place)).or_default() += 1);
+                self.hits.add(&name, place);
                 return Tried { noticed: Some(noticed), scenarios };
             }
         }
@@ -181,11 +174,20 @@ impl Bench {
     }
 }
 
-/// What an alteration has in common with others, the closest first: the row, and the family with what is wrong.
-pub fn kinds(name: &str) -> [String; 2] {
-    let (row, how) = name.rsplit_once('/').unwrap_or((name, ""));
-    let family = row.split('/').next().unwrap_or_default();
-    [row.to_owned(), format!("{family}/*/{how}")]
+/// Puts those first that show most that is new for what they cost.
+pub(super) fn most_telling_first<T>(mut left: Vec<T>, of: impl Fn(&T) -> &Rehearsed) -> Vec<T> {
+    let (mut ordered, mut seen) = (Vec::new(), BTreeSet::new());
+    while !left.is_empty() {
+        let worth = |one: &T| {
+            let rehearsed = of(one);
+            rehearsed.shows.difference(&seen).count() as f64 / (rehearsed.cost() as f64 + 100.0)
+        };
+        let best = (0..left.len()).rev().max_by(|a, b| worth(&left[*a]).total_cmp(&worth(&left[*b]))).unwrap_or(0);
+        let next = left.remove(best);
+        seen.extend(of(&next).shows.iter().cloned());
+        ordered.push(next);
+    }
+    ordered
 }
 
 /// Tries an alteration in one scenario.
@@ -215,14 +217,18 @@ fn failed(check: &CheckResult) -> bool {
 /// Tries an alteration in a scenario that needs so many steps without it, and shows that.
 fn attempt(prepared: &Prepared, steps: u64, alteration: Alteration, untouched: &[Observation]) -> Option<Noticed> {
     let scenario = prepared.scenario.name.clone();
-    let prepared = Prepared { alteration: Some(alteration), ..prepared.clone() };
-    let limit = steps.saturating_mul(TIMES).saturating_add(MORE);
-    let Whole { result, .. } = run_unless(&prepared, limit, |history| history == untouched)?;
-    let mut all: Vec<String> = result.checks.iter().filter(|c| failed(c)).map(|c| kind_of(&prepared, c)).collect();
+    let Whole { result, .. } = altered(prepared, steps, alteration, untouched)?;
+    let mut all: Vec<String> = result.checks.iter().filter(|c| failed(c)).map(|c| kind_of(prepared, c)).collect();
     let check = all.first()?.clone();
     all.sort();
     all.dedup();
     Some(Noticed { check, all, scenario })
+}
+
+fn altered(prepared: &Prepared, steps: u64, alteration: Alteration, untouched: &[Observation]) -> Option<Whole> {
+    let prepared = Prepared { alteration: Some(alteration), ..prepared.clone() };
+    let limit = steps.saturating_mul(TIMES).saturating_add(MORE);
+    run_unless(&prepared, limit, |history| history == untouched)
 }
 
 /// A check by its kind: an invariant by its id, an expectation by its key in the language.

@@ -4,27 +4,22 @@
 //!
 //! All of it is pure; who has services, clocks and folders is a shell around it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vlab_history::Timeline;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict, decide};
 use vlab_judge::verdict::{CAN_GO_ON, COMES_TO_ITS_END};
-use vlab_model::history::{Observation, What};
 use vlab_scenario::{Catalogue, HostKind, Need, Scenario, SourceFile, Span};
 
 use super::base::{Added, Base};
-use super::oracle::{Violation, of_result, violation};
+use super::end::{End, end_of};
+use super::oracle::{Violation, of_result};
 use super::scenario::DRAWN;
 use crate::conductor::Ending;
 use crate::prepare::{Choices, Nowhere, Prepared, prepare};
 use crate::simulate::{BEGINNING, run_whole};
 use crate::target::Target;
-
-/// Name of the check that compares the end of a run with those of the simulated service.
-pub const ENDS_ALIKE: &str = "ends-alike: the run ends as it does on the simulated service";
 
 /// A drawn scenario as another service can run it.
 #[derive(Clone, Debug)]
@@ -137,45 +132,6 @@ fn ending(result: &RunResult) -> Ending {
     }
 }
 
-/// The end of a run, as far as two services are compared: the statuses at the end, and which actions were refused. Which of some
-/// equal hosts is the bootstrap is the service's choice, so that of the hosts of a group it counts how many are in which status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct End {
-    /// Status of each cluster by its name.
-    pub clusters: BTreeMap<String, String>,
-    /// Statuses of the hosts of each group, in the order of the alphabet.
-    pub hosts: BTreeMap<String, Vec<String>>,
-    /// By the action's position in the scenario: the word for it, and whether it was refused.
-    pub actions: BTreeMap<usize, (String, bool)>,
-}
-
-/// The end of a history.
-pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
-    let timeline = Timeline::new(history);
-    let mut end = End::default();
-    for (id, line) in &timeline.clusters {
-        if let Some(last) = line.statuses.last() {
-            end.clusters.insert(timeline.cluster_name(*id), last.to.as_str().to_owned());
-        }
-    }
-    for (id, line) in &timeline.hosts {
-        let name = timeline.host_name(*id);
-        let host = scenario.hosts.iter().find(|host| host.name == name);
-        let deleted = history.iter().any(|o| matches!(&o.what, What::HostDeleted { host } if host == id));
-        let last = line.statuses.last().map_or("", |last| last.to.as_str());
-        let status = if deleted { "deleted" } else { last };
-        let group = host.map_or(name.clone(), |host| host.group.clone());
-        end.hosts.entry(group).or_default().push(status.to_owned());
-    }
-    end.hosts.values_mut().for_each(|statuses| statuses.sort());
-    for observation in history {
-        if let What::UserAction { action, status, planned: Some(at), .. } = &observation.what {
-            end.actions.insert(*at, (action.to_string(), *status >= 400));
-        }
-    }
-    end
-}
-
 /// What the simulated service makes of a scenario in virtual time, in as many orders of what comes at the same moment as were asked
 /// for.
 #[derive(Clone, Debug, Default)]
@@ -204,6 +160,11 @@ const ORDERS: [(bool, &str); 6] = [
 const MOST_STEPS: u64 = 300_000;
 
 impl Ours {
+    /// How it ends in the plain order, when that is known already.
+    pub fn beginning_with(end: End) -> Self {
+        Self { ends: vec![end], runs: 1, ..Self::default() }
+    }
+
     /// Asks the simulated service in one more order; were there any left? `longest`: what takes longer under the times of the other
     /// service is given up.
     ///
@@ -269,62 +230,6 @@ pub fn prepared_for(
         ..choices.clone()
     };
     prepare(scenario.clone(), catalogue, &choices, &Nowhere).map_err(|error| error.to_string())
-}
-
-/// How the end of a run differs from each end that it has on the simulated service. What only some of those have is no difference.
-pub fn differs(scenario: &Scenario, theirs: &End, ours: &[End]) -> Vec<Violation> {
-    let Some(plain) = ours.first() else { return Vec::new() };
-    let mut all = Vec::new();
-    let mut differ = |what: String, more: String| {
-        let text = format!("{what}; {more}");
-        all.push(violation(scenario, ENDS_ALIKE, &text));
-    };
-    let names: BTreeSet<&String> = theirs.clusters.keys().chain(plain.clusters.keys()).collect();
-    for name in names {
-        let status = |end: &End| end.clusters.get(name).cloned().unwrap_or_else(|| "not there".to_owned());
-        if ours.iter().all(|end| status(end) != status(theirs)) {
-            let (there, here) = (status(theirs), status(plain));
-            differ(format!("a cluster ends {there}, and {here} on the simulated service"), format!("cluster {name}"));
-        }
-    }
-    let groups: BTreeSet<&String> = theirs.hosts.keys().chain(plain.hosts.keys()).collect();
-    for group in groups {
-        let of = |end: &End| end.hosts.get(group).cloned().unwrap_or_default();
-        if ours.iter().all(|end| of(end) != of(theirs)) {
-            let (there, here) = apart(&of(theirs), &of(plain));
-            differ(
-                format!("a host ends {there}, and {here} on the simulated service"),
-                format!("hosts of {group}: {} there, {} here", of(theirs).join(", "), of(plain).join(", ")),
-            );
-        }
-    }
-    for (at, (action, refused)) in &theirs.actions {
-        let here: Vec<bool> = ours.iter().filter_map(|end| Some(end.actions.get(at)?.1)).collect();
-        if !here.is_empty() && !here.contains(refused) {
-            let words = |refused: bool| if refused { "refused" } else { "taken" };
-            differ(
-                format!("{action} is {}, and {} by the simulated service", words(*refused), words(!refused)),
-                format!("action {}", at + 1),
-            );
-        }
-    }
-    all
-}
-
-/// The first statuses that one list has and the other has not.
-fn apart(there: &[String], here: &[String]) -> (String, String) {
-    let only = |one: &[String], other: &[String]| {
-        let mut left = other.to_vec();
-        let alone = one.iter().find(|status| match left.iter().position(|o| o == *status) {
-            Some(at) => {
-                left.remove(at);
-                false
-            }
-            None => true,
-        });
-        alone.cloned().unwrap_or_else(|| "not there".to_owned())
-    };
-    (only(there, here), only(here, there))
 }
 
 /// The service as records name it: nobody else has its folder.

@@ -7,12 +7,13 @@
 //!   any scenario that fails, over its file.
 //!
 //! * [`exhaustive`] goes through all of a small world.
-//! * [`against`] takes what was drawn to another service; [`record`] is what is known of a finding, [`findings`] a folder of them.
+//! * [`against`] takes what was drawn to another service, [`end`] compares how a run ended there; [`record`] is what is known of a finding, [`findings`] a folder of them.
 //!
 //! All of it is pure: who has threads, clocks and folders is a shell around it.
 
 pub mod against;
 pub mod base;
+pub mod end;
 pub mod exhaustive;
 pub mod findings;
 mod grammar;

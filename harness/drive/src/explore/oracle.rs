@@ -9,6 +9,7 @@ use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_judge::verdict::{COMES_TO_ITS_END, SERVER_ERRORS, STAYS_UP};
 use vlab_scenario::{Scenario, Span};
 
+use super::end::{End, end_of};
 use super::exhaustive::{Entered, states};
 use super::reach::{Reached, reached};
 use crate::conductor::Ending;
@@ -39,6 +40,8 @@ pub struct Outcome {
     pub states: Vec<Entered>,
     /// Status with which each action of the scenario was answered, where it was refused.
     pub refused: Vec<(usize, u16)>,
+    /// How it ended.
+    pub end: End,
 }
 
 /// More things do not happen in a run of a drawn scenario, unless it has no end.
@@ -47,14 +50,9 @@ const MOST_STEPS: u64 = 1_000_000;
 /// Runs a scenario in virtual time and looks for what is wrong. `twice`: also whether it is the same again.
 pub fn look(prepared: &Prepared, twice: bool) -> Outcome {
     let run = || run_whole(prepared, MOST_STEPS);
-    let whole = match catch_unwind(AssertUnwindSafe(run)) {
+    let whole = match without_panic(&prepared.scenario, run) {
         Ok(whole) => whole,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
-            let violation = violation(&prepared.scenario, "nothing panics", text);
-            return Outcome { violations: vec![violation], ..Outcome::default() };
-        }
+        Err(panics) => return Outcome { violations: vec![panics], ..Outcome::default() },
     };
     let mut violations = of_result(&prepared.scenario, &whole.result, &whole.ending);
     if twice && as_lines(&run().history) != as_lines(&whole.history) {
@@ -66,7 +64,20 @@ pub fn look(prepared: &Prepared, twice: bool) -> Outcome {
         steps: whole.steps,
         states: states(&whole.history),
         refused: refusals(&whole.history),
+        end: end_of(&prepared.scenario, &whole.history),
     }
+}
+
+/// Runs it. What panics is wrong, whatever the scenario.
+///
+/// # Errors
+/// It panicked.
+pub fn without_panic<R>(scenario: &Scenario, run: impl FnOnce() -> R) -> Result<R, Violation> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
+        violation(scenario, "nothing panics", text)
+    })
 }
 
 /// Position and status of each action of the scenario that was refused.
@@ -114,6 +125,15 @@ pub fn violation(scenario: &Scenario, check: &str, message: &str) -> Violation {
     let first = message.split(';').next().unwrap_or_default();
     // How many more there are of it is no other thing.
     let first = first.split(" (and ").next().unwrap_or(first);
+    Violation {
+        signature: format!("{id}: {}", plain_words(scenario, first)),
+        check: check.to_owned(),
+        message: message.chars().take(2000).collect(),
+    }
+}
+
+/// The words of a text without names and numbers, so many at most.
+pub fn plain_words(scenario: &Scenario, text: &str) -> String {
     let names: Vec<&str> = scenario
         .hosts
         .iter()
@@ -121,7 +141,7 @@ pub fn violation(scenario: &Scenario, check: &str, message: &str) -> Violation {
         .chain(scenario.clusters.iter().map(|cluster| cluster.name.as_str()))
         .collect();
     let mut words: Vec<String> = Vec::new();
-    for word in first.split([' ', '\n', '\t']).filter(|word| !word.is_empty()) {
+    for word in text.split([' ', '\n', '\t']).filter(|word| !word.is_empty()) {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
         let has_digit = |part: &str| part.contains(|c: char| c.is_ascii_digit());
         let plain = match bare {
@@ -140,11 +160,7 @@ pub fn violation(scenario: &Scenario, check: &str, message: &str) -> Violation {
             break;
         }
     }
-    Violation {
-        signature: format!("{id}: {}", words.join(" ")),
-        check: check.to_owned(),
-        message: message.chars().take(2000).collect(),
-    }
+    words.join(" ")
 }
 
 #[cfg(test)]

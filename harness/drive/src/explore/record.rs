@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
 
-use super::against::ENDS_ALIKE;
 use super::base::Added;
+use super::end::ENDS_ALIKE;
 use super::oracle::Violation;
 
 /// Version of a record. Raised when the meaning of a member changes.

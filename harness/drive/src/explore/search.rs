@@ -100,7 +100,7 @@ pub struct Found {
 }
 
 /// The state of a search.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Search {
     dice: ChaCha8Rng,
     plain: Vec<Vec<u64>>,

@@ -70,7 +70,7 @@ impl Reader<'_> {
     /// A worker reboots.
     pub(super) fn worker_reboots(&mut self, host: usize, moment: Moment) {
         let Some(cluster) = self.hosts[host].cluster else { return };
-        if self.clusters[cluster].status == Some(ClusterStatus::AddingHosts) {
+        if self.ids_are_shared || self.clusters[cluster].status == Some(ClusterStatus::AddingHosts) {
             return;
         }
         let members = &self.clusters[cluster].members;
@@ -86,7 +86,8 @@ impl Reader<'_> {
     /// cluster, which may be recorded later than the stages that it allowed.
     pub(super) fn pivot(&mut self, cluster: usize) {
         let members = self.clusters[cluster].members.clone();
-        if self.clusters[cluster].inside.is_empty() {
+        // Whose stage is it, where two machines report as one host?
+        if self.ids_are_shared || self.clusters[cluster].inside.is_empty() {
             return;
         }
         let Some(bootstrap) = members.iter().copied().find(|m| self.hosts[*m].bootstrap) else { return };

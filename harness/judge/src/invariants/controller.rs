@@ -151,7 +151,8 @@ impl<'h> Judge<'h> {
             ClusterStatus::PreparingForInstallation => {
                 *line = Line { status: line.status, has_olm: line.has_olm, ..Line::default() };
             }
-            ClusterStatus::Error | ClusterStatus::Cancelled if line.ready.is_some() => {
+            // One that failed and is cancelled then has been left already.
+            ClusterStatus::Error | ClusterStatus::Cancelled if line.ready.is_some() && line.ended.is_none() => {
                 // Where its logs were announced before, nothing new is told when it leaves.
                 line.ended = (!line.logs_announced).then_some((at, seq, false));
                 self.logs_came(cluster, (at, seq));

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, HostRole, HostStage, HostStatus, LogsState, OperatorStatus, OperatorType};
 use vlab_history::{Timeline, watched_until};
-use vlab_model::history::{ActionKind, Observation, Source, UserVerb, What};
+use vlab_model::history::{ActionKind, FaultPhase, Observation, Source, UserVerb, What};
 
 use super::completion::Ends;
 use super::events::{self, Ledger};
@@ -128,6 +128,8 @@ pub(super) struct Reader<'h> {
     pub(super) last_state: Option<Moment>,
     /// Hosts that the user deleted or took out of their cluster.
     taken: HashSet<Uuid>,
+    /// Machines shared an id: what one of them reports is told of a host that the other is, too.
+    pub(super) ids_are_shared: bool,
 }
 
 impl<'h> Reader<'h> {
@@ -154,6 +156,7 @@ impl<'h> Reader<'h> {
             cluster_index: HashMap::new(),
             last_state: None,
             taken: history.iter().filter_map(taken_by_user).collect(),
+            ids_are_shared: history.iter().any(shares_an_id),
         };
         for change in &timeline.changes {
             match &change.observation.what {
@@ -511,6 +514,11 @@ fn taken_by_user(o: &Observation) -> Option<Uuid> {
         } => subject,
         _ => None,
     }
+}
+
+/// A machine has the id of another one from now on.
+fn shares_an_id(observation: &Observation) -> bool {
+    matches!(&observation.what, What::Fault { inject, phase: FaultPhase::Begin, .. } if inject == "duplicate-id")
 }
 
 /// Does the user end an installation there, or take away what is installed?

@@ -417,6 +417,21 @@ fn workers_wait_wants_two_masters_done_before_a_worker_reboots() {
     assert_only(&s, "workers-wait", "when 1 masters and arbiters are done");
 }
 
+/// What two machines report as one host is no order of things.
+#[test]
+fn nothing_is_asked_of_the_order_of_machines_that_share_an_id() {
+    let story = |inject: &str| {
+        let mut s = until_installing();
+        let (name, phase, inject, detail) = ("f".to_owned(), FaultPhase::Begin, inject.to_owned(), String::new());
+        s.say(Source::Harness, What::Fault { name, phase, inject, host: Some(id(2)), cluster: None, detail });
+        s.stage(0, HostStage::Done);
+        s.stage(3, HostStage::Rebooting);
+        verdict(&s, "workers-wait")
+    };
+    assert!(matches!(story("latency"), InvariantVerdict::Violated { .. }));
+    assert!(matches!(story("duplicate-id"), InvariantVerdict::NotApplicable { .. }));
+}
+
 #[test]
 fn one_event_each_counts_events() {
     let mut s = good();

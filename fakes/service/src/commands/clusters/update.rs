@@ -98,6 +98,9 @@ fn check<'a>(core: &Core, row: &ClusterRow, patch: &'a V2ClusterUpdateParams) ->
     let mode = Networking { single, umn, user_balancer, dhcp: patch.vip_dhcp_allocation.unwrap_or(leased_before) };
     let api = ips_of_api(patch.api_vips.as_deref().or(row.cluster().api_vips.as_deref()));
     let ingress = ips_of_ingress(patch.ingress_vips.as_deref().or(row.cluster().ingress_vips.as_deref()));
+    if umn && (patch.platform.is_some() || patch.user_managed_networking.is_some()) {
+        check_handed_over(mode.dhcp, leased_before, (&api, &ingress))?;
+    }
     if patch.api_vips.is_some() || patch.ingress_vips.is_some() {
         check_changed_vips(core, row, patch, mode, (&api, &ingress))?;
     }
@@ -183,6 +186,17 @@ struct Networking {
     dhcp: bool,
 }
 
+/// The user takes the networking over: nothing of the service's may be left. What was leased goes with the lease.
+fn check_handed_over(dhcp: bool, leased: bool, (api, ingress): (&[String], &[String])) -> Result<(), Refusal> {
+    let left = match () {
+        () if dhcp => "VIP DHCP Allocation",
+        () if !leased && !api.is_empty() => "API VIPs",
+        () if !leased && !ingress.is_empty() => "Ingress VIPs",
+        () => return Ok(()),
+    };
+    Err(Refusal::invalid(format!("User Managed Networking cannot be set with {left}")))
+}
+
 fn check_changed_vips(
     core: &Core,
     row: &ClusterRow,
@@ -232,9 +246,11 @@ fn check_combinations(row: &ClusterRow, patch: &V2ClusterUpdateParams, mode: Net
             "cannot use User Managed Networking because it's not compatible with User Managed Load Balancer",
         ));
     }
-    let dual = patch.machine_networks.as_deref().map_or(0, <[_]>::len) > 1;
+    // None at all is no wish. Controllers may say what they like.
+    let asked = patch.machine_networks.as_deref().filter(|list| !list.is_empty() && row.private.kube_key.is_none());
+    let dual = asked.map_or(0, <[_]>::len) > 1;
     let of_the_user = mode.umn || mode.single || mode.user_balancer || mode.dhcp || dual;
-    if patch.machine_networks.is_some() && !of_the_user {
+    if asked.is_some() && !of_the_user {
         return Err(Refusal::invalid(
             "Setting the Machine Network CIDR is forbidden when the cluster is neither in VIP DHCP allocation mode nor using a user-managed load balancer",
         ));

@@ -2,6 +2,7 @@ use rstest::rstest;
 use vlab_judge::result::CheckResult;
 
 use super::*;
+use crate::explore::end::differs;
 
 fn base(name: &str) -> (Base, Catalogue) {
     let catalogue = Catalogue::embedded();
@@ -128,14 +129,6 @@ fn the_simulated_service_ends_like_itself() {
     );
     // What depends on the order there is no difference.
     assert_eq!(differs(&there.scenario, &other, &[end.clone(), other.clone()]), []);
-}
-
-#[test]
-fn hosts_that_play_other_parts_are_counted_by_group() {
-    let one = ["error", "installed", "installed"].map(str::to_owned);
-    let other = ["installed", "installed", "installed"].map(str::to_owned);
-    assert_eq!(apart(&one, &other), ("error".to_owned(), "installed".to_owned()));
-    assert_eq!(apart(&other[..2], &other), ("not there".to_owned(), "installed".to_owned()));
 }
 
 /// Lessens until nothing can go; `shows` says whether a run of a candidate shows it.

@@ -287,6 +287,21 @@ fn a_controller_leaves_a_cluster_that_has_ended() {
     assert!(ended(false).contains("did not leave a cluster that has ended"));
 }
 
+/// It has left when the cluster failed, and does so once.
+#[test]
+fn a_controller_leaves_a_cluster_that_failed_and_was_cancelled_once() {
+    let mut s = told_to_install(1, HostRole::Master, true);
+    s.tell(Inside("controller-ready"));
+    s.tell(Line::Cluster(ClusterStatus::Error));
+    s.tell(ClusterLogs(LogsState::Requested));
+    s.tell(ClusterLogs(LogsState::Completed));
+    s.skipped += 3600;
+    s.tell(Line::Cluster(ClusterStatus::Cancelled));
+    s.skipped += 3600;
+    s.wait(1);
+    assert_eq!(s.says("controller-order"), "held");
+}
+
 #[test]
 fn steps_are_answered_and_done() {
     let ask = |s: &mut Story, times: usize| (0..times).for_each(|_| s.answer(StepType::NtpSynchronizer, None));
