@@ -2,7 +2,7 @@
 //! though nothing that must always hold is broken.
 //!
 //! Of equal hosts one plays the part of another, so that hosts of a group are compared as a heap. Times, and what passes, are not
-//! compared: what two services do at other moments is no difference. Where the simulated service ends in several ways, each of them is
+//! compared: what two services do at other moments is no difference; nor are the words in which they say it. Where the simulated service ends in several ways, each of them is
 //! right.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use vlab_history::Timeline;
 use vlab_model::history::{Observation, What};
 use vlab_scenario::Scenario;
 
-use super::oracle::{Violation, plain_words, violation};
+use super::oracle::{Violation, violation};
 
 /// Name of the check that compares the end of a run with those of the simulated service.
 pub const ENDS_ALIKE: &str = "ends-alike: the run ends as it does on the simulated service";
@@ -87,20 +87,15 @@ pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
             _ => {}
         }
     }
-    end.told = told(scenario, history, &whose);
+    end.told = told(history, &whose);
     end
 }
 
 /// What each subject shows last of each thing.
-fn told(scenario: &Scenario, history: &[Observation], whose: &Whose<'_>) -> BTreeMap<Told, Vec<String>> {
+fn told(history: &[Observation], whose: &Whose<'_>) -> BTreeMap<Told, Vec<String>> {
     let mut last: BTreeMap<(Uuid, String), String> = BTreeMap::new();
-    // Words are compared up to the first colon: lists come after it.
-    let words = |info: &str| plain_words(scenario, info.split(':').next().unwrap_or_default());
     for observation in history {
         let (subject, what, value) = match &observation.what {
-            What::HostStatus { host, info, .. } => (*host, "the words".to_owned(), words(info)),
-            What::ClusterStatus { cluster, info, .. } => (*cluster, "the words".to_owned(), words(info)),
-            What::StatusInfo { subject, info, .. } => (*subject, "the words".to_owned(), words(info)),
             What::HostStage { host, to, .. } => {
                 (*host, "the stage".to_owned(), to.map_or("none", |stage| stage.as_str()).to_owned())
             }

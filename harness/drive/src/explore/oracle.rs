@@ -133,7 +133,7 @@ pub fn violation(scenario: &Scenario, check: &str, message: &str) -> Violation {
 }
 
 /// The words of a text without names and numbers, so many at most.
-pub fn plain_words(scenario: &Scenario, text: &str) -> String {
+fn plain_words(scenario: &Scenario, text: &str) -> String {
     let names: Vec<&str> = scenario
         .hosts
         .iter()
