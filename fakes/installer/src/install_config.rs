@@ -1,8 +1,9 @@
 //! `install-config.yaml`: the cluster in the words of `openshift-install`.
 
 use serde_json::{Map, Value, json};
-use vlab_api::types::{HostRole, Inventory, PlatformType};
+use vlab_api::types::{Host, HostRole, Inventory, PlatformType};
 use vlab_model::disks::version_at_least;
+use vlab_model::network::inventory_networks;
 
 use crate::{ArtifactError, ArtifactInput, ClusterFacts};
 
@@ -47,8 +48,8 @@ pub(crate) fn render(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Res
             "networkType": cluster.network_type.as_deref().unwrap_or("OVNKubernetes"),
             "clusterNetwork": cluster.cluster_networks.iter().flatten()
                 .map(|n| json!({ "cidr": n.cidr, "hostPrefix": n.host_prefix })).collect::<Vec<_>>(),
-            "machineNetwork": cluster.machine_networks.iter().flatten()
-                .map(|n| json!({ "cidr": n.cidr })).collect::<Vec<_>>(),
+            "machineNetwork": machine_networks(input, facts).into_iter()
+                .map(|cidr| json!({ "cidr": cidr })).collect::<Vec<_>>(),
             "serviceNetwork": cluster.service_networks.iter().flatten()
                 .filter_map(|n| n.cidr.clone()).collect::<Vec<_>>(),
         },
@@ -56,6 +57,10 @@ pub(crate) fn render(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Res
         "controlPlane": pool("master", count(HostRole::Master)),
     });
     let object = object(&mut config);
+    // An empty list is not said.
+    if let Some(networking) = object.get_mut("networking").and_then(Value::as_object_mut) {
+        networking.retain(|_, networks| networks.as_array().is_none_or(|list| !list.is_empty()));
+    }
     if count(HostRole::Arbiter) > 0 {
         object.insert("arbiter".into(), pool("arbiter", count(HostRole::Arbiter)));
     }
@@ -109,6 +114,32 @@ pub(crate) fn render(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Res
     Ok(config)
 }
 
+/// Networks of the machines: the cluster's, else, where the user manages the networking, the bootstrap's first of each family.
+fn machine_networks(input: &ArtifactInput<'_>, facts: &ClusterFacts<'_>) -> Vec<String> {
+    let cluster = input.cluster;
+    let own: Vec<String> = cluster.machine_networks.iter().flatten().filter_map(|n| n.cidr.clone()).collect();
+    let platform = cluster.platform.as_ref().map(|p| p.type_);
+    let of_the_user = facts.single_node
+        || match platform {
+            Some(PlatformType::None | PlatformType::External) => true,
+            Some(PlatformType::Vsphere | PlatformType::Nutanix) => cluster.user_managed_networking == Some(true),
+            Some(PlatformType::Baremetal) | None => false,
+        };
+    let bootstrap = input.hosts.iter().find(|h| h.host.bootstrap == Some(true));
+    match bootstrap.and_then(|h| inventory(h.host)) {
+        Some(inventory) if own.is_empty() && of_the_user => {
+            let all = inventory_networks(&inventory);
+            let first = |v6: bool| all.iter().find(|n| n.addr().is_ipv6() == v6).map(ToString::to_string);
+            [first(false), first(true)].into_iter().flatten().collect()
+        }
+        _ => own,
+    }
+}
+
+fn inventory(host: &Host) -> Option<Inventory> {
+    serde_json::from_str(host.inventory.as_deref()?).ok()
+}
+
 /// Adds the certificates of mirrors and infra-envs to those that the user gave.
 fn trust(config: &mut Value, input: &ArtifactInput<'_>) {
     const BUNDLE: &str = "additionalTrustBundle";
@@ -128,8 +159,7 @@ fn platform_of(platform: PlatformType, input: &ArtifactInput<'_>, facts: &Cluste
                 .hosts
                 .iter()
                 .map(|h| {
-                    let inventory = h.host.inventory.as_deref().and_then(|i| serde_json::from_str::<Inventory>(i).ok());
-                    let mac = inventory
+                    let mac = inventory(h.host)
                         .and_then(|i| i.interfaces)
                         .into_iter()
                         .flatten()

@@ -10,6 +10,11 @@ pub fn identifier(disk: &Disk) -> &str {
     names.into_iter().find_map(filled).unwrap_or("")
 }
 
+/// The device by its kernel's name, whatever path the agent gives for it.
+pub fn full_name(disk: &Disk) -> String {
+    format!("/dev/{}", disk.name.as_deref().unwrap_or(""))
+}
+
 /// The device as the installer is given it: the most stable of its names.
 pub fn boot_device(disk: &Disk) -> &str {
     let names = [&disk.by_id, &disk.by_path, &disk.path, &disk.id];

@@ -112,10 +112,11 @@ pub fn requirement(settings: &Settings, version: &str, profile: Profile) -> Opti
 /// Is it an accelerator card that counts as an edge worker?
 fn is_edge_worker(inventory: Option<&Inventory>, settings: &Settings) -> bool {
     let Some(inventory) = inventory else { return false };
-    let aarch64 =
-        inventory.cpu.as_ref().is_some_and(|c| matches!(c.architecture.as_deref(), Some("aarch64" | "arm64")));
-    let product = inventory.system_vendor.as_ref().and_then(|v| filled(&v.product_name));
-    aarch64 && product.is_some_and(|p| settings.edge_workers_product_names.iter().any(|e| e == p))
+    let aarch64 = inventory.cpu.as_ref().is_some_and(|c| c.architecture.as_deref() == Some("aarch64"));
+    // Firmware does not agree on how the name is written.
+    let plain = |name: &str| name.replace(' ', "").to_lowercase();
+    let product = inventory.system_vendor.as_ref().and_then(|v| filled(&v.product_name)).map(plain);
+    aarch64 && product.is_some_and(|p| settings.edge_workers_product_names.iter().any(|e| plain(e) == p))
 }
 
 /// What the host is measured by in that role. Without a role it is measured as a worker, the weakest; the only node of a

@@ -11,8 +11,10 @@ pub enum StageRole {
     Bootstrap,
     /// Any other master, and arbiters.
     Master,
-    /// Workers, and every host of an adding-hosts cluster.
+    /// Workers, and every host of an adding-hosts cluster that controllers follow.
     Worker,
+    /// A host of an adding-hosts cluster where no controllers follow it: a worker up to its reboot.
+    Added,
     /// The only node of a single-node cluster.
     SingleNode,
 }
@@ -81,6 +83,7 @@ pub const fn stages_of(role: StageRole) -> &'static [HostStage] {
             Joined,
             Done,
         ],
+        StageRole::Added => &[StartingInstallation, Installing, WritingImageToDisk, WaitingForControlPlane, Rebooting],
         StageRole::SingleNode => &[
             StartingInstallation,
             Installing,
@@ -166,7 +169,8 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    const ROLES: [StageRole; 4] = [StageRole::Bootstrap, StageRole::Master, StageRole::Worker, StageRole::SingleNode];
+    const ROLES: [StageRole; 5] =
+        [StageRole::Bootstrap, StageRole::Master, StageRole::Worker, StageRole::Added, StageRole::SingleNode];
 
     #[rstest]
     #[case::first(StageRole::Master, None, HostStage::StartingInstallation, "master", Report::Accepted { percentage: 12 })]
@@ -193,6 +197,8 @@ mod tests {
     // The trap: the very first report is not checked.
     #[case::anything_first(StageRole::Worker, None, HostStage::WaitingForBootkube, "", Report::Accepted { percentage: 0 })]
     #[case::on_from_there(StageRole::Worker, Some(HostStage::WaitingForBootkube), HostStage::Installing, "", Report::Accepted { percentage: 22 })]
+    #[case::added(StageRole::Added, Some(HostStage::StartingInstallation), HostStage::Installing, "", Report::Accepted { percentage: 40 })]
+    #[case::added_ends_with_its_reboot(StageRole::Added, Some(HostStage::Installing), HostStage::Configuring, "", Report::NotOfRole { role: StageRole::Added })]
     #[case::failed_first(StageRole::Worker, None, HostStage::Failed, "disk", Report::Failed)]
     #[case::failed_late(StageRole::Worker, Some(HostStage::Joined), HostStage::Failed, "disk", Report::Failed)]
     fn reports(

@@ -34,6 +34,7 @@ pub(crate) fn stage_lists(
             StageRole::Bootstrap => "a bootstrap host",
             StageRole::Master => "a master",
             StageRole::Worker => "a worker",
+            StageRole::Added => "a host that is added",
             StageRole::SingleNode => "a single node",
         };
         (who.to_owned(), stages_of(role))

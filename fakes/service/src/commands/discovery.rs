@@ -19,6 +19,11 @@ use crate::rows::HostRow;
 /// The ignition of the discovery image; `image_type` replaces the infra-env's own.
 pub(crate) fn ignition(core: &Core, id: Uuid, image_type: Option<ImageType>) -> Result<Vec<u8>, Refusal> {
     let row = find(core, id)?;
+    // What a disconnected image boots is its cluster's: without one there is nothing to boot.
+    let cluster = row.infra_env.cluster_id.and_then(|id| core.state.cluster(id));
+    if row.infra_env.type_ == ImageType::DisconnectedIso && cluster.is_none() {
+        return Err(Refusal::no_record());
+    }
     let settings = &core.config.settings;
     let mut infra_env = row.infra_env.clone();
     infra_env.type_ = image_type.unwrap_or(infra_env.type_);

@@ -133,7 +133,7 @@ fn chosen_disk(row: &HostRow, patch: &HostUpdateParams) -> Result<Option<ChosenD
     if found.installation_eligibility.as_ref().is_some_and(|e| e.eligible == Some(false)) {
         return Err(Refusal::invalid(format!("Disk {} cannot be installed to", first.id)));
     }
-    Ok(Some((first.id.clone(), found.path.clone().unwrap_or_default())))
+    Ok(Some((first.id.clone(), disks::full_name(found))))
 }
 
 fn apply(row: &mut HostRow, patch: &HostUpdateParams, role: Option<HostRole>, disk: Option<ChosenDisk>) {

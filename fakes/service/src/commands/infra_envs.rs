@@ -18,7 +18,7 @@ use super::checks::{
 use super::clusters::{check_vip_allocation, is_oci};
 use crate::Core;
 use crate::refusal::Refusal;
-use crate::rows::InfraEnvRow;
+use crate::rows::{ClusterRow, InfraEnvRow};
 use crate::state::user_event;
 
 fn check_kernel_arguments(arguments: Option<&[KernelArgument]>) -> Result<Option<String>, Refusal> {
@@ -163,20 +163,16 @@ fn check(core: &Core, p: &InfraEnvCreateParams) -> Result<Checked, Refusal> {
             )));
         }
         check_vip_allocation(cluster.view.vip_dhcp_allocation(), &cluster.view)?;
-        let full = p.image_type.unwrap_or(ImageType::FullIso) == ImageType::FullIso;
-        if full && cluster.cluster().platform.as_ref().is_some_and(is_oci) {
+        let image_type = p.image_type.unwrap_or(ImageType::FullIso);
+        check_image_type(cluster, &arch, image_type)?;
+        if image_type == ImageType::FullIso && cluster.cluster().platform.as_ref().is_some_and(is_oci) {
             return Err(Refusal::invalid(
                 "cannot use Oracle Cloud Infrastructure external platform because it's not compatible with Full ISO",
             ));
         }
     }
     let version = p.openshift_version.clone().filter(|v| !v.is_empty());
-    if !core.config.image_service_url.is_empty()
-        && let Some(version) = &version
-        && core.release(version, &arch).is_none()
-    {
-        return Err(Refusal::invalid(format!("No OS image for Openshift version {version} and architecture {arch}")));
-    }
+    check_os_image(core, version.as_deref(), &arch)?;
     let version = version.or_else(|| {
         core.config
             .settings
@@ -186,6 +182,28 @@ fn check(core: &Core, p: &InfraEnvCreateParams) -> Result<Checked, Refusal> {
             .map(|r| r.openshift_version.clone())
     });
     Ok(Checked { arch, version, kernel_arguments, static_network_config })
+}
+
+/// Whoever has an image service has an image of that version for it.
+fn check_os_image(core: &Core, version: Option<&str>, arch: &str) -> Result<(), Refusal> {
+    match version.filter(|v| !v.is_empty() && !core.config.image_service_url.is_empty()) {
+        Some(version) if core.release(version, arch).is_none() => {
+            Err(Refusal::invalid(format!("No OS image for Openshift version {version} and architecture {arch}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A mainframe does not boot from a minimal image. Only where the cluster is known is anything said about it.
+fn check_image_type(cluster: &ClusterRow, arch: &str, image_type: ImageType) -> Result<(), Refusal> {
+    let version = cluster.view.openshift_version();
+    let is_judged = cluster.cluster().kind != "AddHostsCluster" && !version.is_empty();
+    if is_judged && arch == "s390x" && image_type == ImageType::MinimalIso {
+        return Err(Refusal::invalid(format!(
+            "cannot use Minimal ISO because it's not compatible with the s390x architecture on version {version} of OpenShift"
+        )));
+    }
+    Ok(())
 }
 
 fn blank(now: Timestamp, id: Uuid, p: InfraEnvCreateParams, checked: Checked) -> InfraEnv {
@@ -221,7 +239,7 @@ fn blank(now: Timestamp, id: Uuid, p: InfraEnvCreateParams, checked: Checked) ->
 
 /// Changes an infra-env.
 pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, p: &InfraEnvUpdateParams) -> Result<(), Refusal> {
-    find(core, id)?;
+    let row = find(core, id)?;
     if let Some(proxy) = &p.proxy {
         check_proxy(proxy.http_proxy.as_deref(), proxy.https_proxy.as_deref(), proxy.no_proxy.as_deref())?;
     }
@@ -235,6 +253,12 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, p: &InfraEnvUpda
     check_trust_bundle(p.additional_trust_bundle.as_deref())?;
     let kernel_arguments = check_kernel_arguments(p.kernel_arguments.as_deref())?;
     let static_networks = check_static_networks(p.static_network_config.as_deref())?;
+    let own = &row.infra_env;
+    let arch = own.cpu_architecture.as_deref().unwrap_or("x86_64");
+    check_os_image(core, p.openshift_version.as_deref().or(own.openshift_version.as_deref()), arch)?;
+    if let Some(cluster) = own.cluster_id.and_then(|id| core.state.cluster(id)) {
+        check_image_type(cluster, arch, p.image_type.unwrap_or(own.type_))?;
+    }
     core.state.edit_infra_env(id, now, |row| {
         let i = &mut row.infra_env;
         let text = |place: &mut Option<String>, new: &Option<String>| {

@@ -4,7 +4,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostProgress, HostStage, HostStatus, Severity};
 use vlab_model::host::{EventArgs, HostEvent};
-use vlab_model::stages::{self, Report};
+use vlab_model::stages::{self, Report, StageRole};
 use vlab_model::view::{HostView, Scope};
 use vlab_model::{host as machine, progress as percentages};
 
@@ -28,7 +28,10 @@ pub(crate) fn report_host(core: &mut Core, now: Timestamp, key: HostKey, report:
     let progress = row.host().progress.clone().unwrap_or_default();
     let current = progress.current_stage.map(|s| (s, progress.progress_info.as_deref().unwrap_or("")));
     let cluster = core.state.cluster(cluster_id).cloned();
-    let role = stages::role_of(&row.view, cluster.as_ref().map(|c| &c.view));
+    let role = match row.view.is_day2() && !core.has_controllers {
+        true => StageRole::Added,
+        false => stages::role_of(&row.view, cluster.as_ref().map(|c| &c.view)),
+    };
     // A host of day 2 that reboots is done: whatever its stage is, that is its last one. Over Kubernetes controllers follow it.
     let stage = stages::stored_stage(reported, row.view.is_day2(), core.has_controllers);
     let judged = match stage == reported {

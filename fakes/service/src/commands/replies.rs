@@ -204,7 +204,7 @@ impl Core {
         disks::mark_eligibility(&mut inventory, need_gb, &version);
         let need = disks::Need::new(need_gb, &version, &inventory);
         let disk = disks::choose_installation_disk(row.host(), &inventory, &need)
-            .map(|d| (disks::identifier(d).to_owned(), d.path.clone().unwrap_or_default()));
+            .map(|d| (disks::identifier(d).to_owned(), disks::full_name(d)));
         self.state.edit_host(key, now, |row| {
             row.view.set_inventory(inventory);
             set_installation_disk(row, disk);
@@ -218,10 +218,12 @@ impl Core {
         let mut told = Vec::new();
         for image in response.images {
             let Some(name) = image.name.clone() else { continue };
-            let before = images.get(&name).and_then(|i| i.result.clone());
-            if before != image.result {
-                told.push((name.clone(), image.result.clone().unwrap_or_default()));
+            // How large an image is and how long it took is known from its first pull; later ones find it there.
+            if let Some(known) = images.get_mut(&name) {
+                known.result = image.result;
+                continue;
             }
+            told.push((name.clone(), image.result.clone().unwrap_or_default()));
             images.insert(name, image);
         }
         self.state.edit_host(key, now, |row| row.view.set_images_status(images));

@@ -60,7 +60,12 @@ pub(super) fn update(call: &mut RestCall<'_>) -> RestResult {
 
 /// `DELETE /v2/infra-envs/{i}/hosts/{h}`
 pub(super) fn delete(call: &mut RestCall<'_>) -> RestResult {
+    let cluster = find(call.core, call.host)?.host().cluster_id;
     hosts::delete(call.core, call.now, call.host)?;
+    // Whoever deletes by hand sees at once what the cluster lacks.
+    if let Some(id) = cluster {
+        call.core.refresh_cluster(call.now, id);
+    }
     Ok(Response::empty(204))
 }
 

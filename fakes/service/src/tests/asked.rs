@@ -72,6 +72,49 @@ fn credentials_for_fencing_need_the_setting() {
 }
 
 #[test]
+fn a_release_of_several_architectures_makes_a_cluster_of_them() {
+    let mut lab = Lab::new(1);
+    let mut config = lab.core.config().clone();
+    let mut release = config.settings.release_images.iter().find(|r| r.openshift_version == "4.18").unwrap().clone();
+    release.openshift_version.push_str("-multi");
+    release.version.push_str("-multi");
+    release.url = release.url.replace("x86_64", "multi");
+    release.cpu_architecture = "multi".into();
+    release.cpu_architectures = Some(["x86_64", "arm64", "ppc64le", "s390x"].map(String::from).into());
+    config.settings.release_images.push(release);
+    lab.core = crate::Core::new(config, lab.stored.clone());
+    let mut ask = |version: &str, arch: &str| {
+        let body = json!({"name": "c", "openshift_version": version, "cpu_architecture": arch, "pull_secret": PULL_SECRET,
+            "base_dns_domain": "example.com", "user_managed_networking": true});
+        let response = lab.send(Method::Post, "/clusters", Some(&body));
+        (response.status, serde_json::from_slice::<Value>(&response.body).unwrap())
+    };
+    for (version, arch, why) in [
+        ("4.18", "s390x", "no release image found for openshiftVersion: '4.18' and CPU architecture 's390x'"),
+        ("4.17", "s390x", "Requested CPU architecture s390x is not available"),
+        ("4", "x86_64", "invalid openshiftVersion '4'"),
+    ] {
+        let (status, answer) = ask(version, arch);
+        assert!(status == 400 && answer["reason"].as_str().unwrap().contains(why), "{version} {arch}: {answer}");
+    }
+    assert_eq!(ask("4.18", "x86_64").1["cpu_architecture"], "x86_64");
+    assert_eq!(ask("4.18-multi", "x86_64").1["cpu_architecture"], "multi");
+    let (_, cluster) = ask("4.18-multi", "s390x");
+    assert_eq!(
+        (&cluster["cpu_architecture"], &cluster["openshift_version"]),
+        (&json!("multi"), &json!("4.18.52-multi"))
+    );
+    // A mainframe of it does not boot from a minimal image.
+    let body =
+        json!({"name": "i", "pull_secret": PULL_SECRET, "cluster_id": cluster["id"], "cpu_architecture": "s390x"});
+    let made = lab.ok(201, Method::Post, "/infra-envs", Some(body));
+    let path = format!("/infra-envs/{}", made["id"].as_str().unwrap());
+    let minimal = json!({"image_type": "minimal-iso"});
+    let refused = lab.send(Method::Patch, &path, Some(&minimal));
+    assert!(refused.status == 400 && String::from_utf8_lossy(&refused.body).contains("cannot use Minimal ISO"));
+}
+
+#[test]
 fn an_override_of_a_discovery_ignition_is_not_in_the_list_of_the_cluster() {
     let mut lab = Lab::new(1);
     let fleet = Fleet::create(&mut lab, 1);

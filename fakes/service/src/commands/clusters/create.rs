@@ -16,8 +16,8 @@ use vlab_model::settings::Settings;
 use vlab_model::view::ClusterView;
 
 use super::networks::{
-    api_vips, check_networks, check_vip_owner, check_vips, check_vips_in, ingress_vips, ips_of_api, ips_of_ingress,
-    owned_cluster_networks, owned_machine_networks, owned_service_networks,
+    api_vips, check_networks, check_two_vips, check_vip_owner, check_vips, check_vips_in, ingress_vips, ips_of_api,
+    ips_of_ingress, owned_cluster_networks, owned_machine_networks, owned_service_networks,
 };
 use super::platform::{
     check_domain, check_encryption, check_external, check_name, check_network_type, check_operators, check_tags,
@@ -152,6 +152,8 @@ fn check(core: &Core, p: &ClusterCreateParams) -> Result<Checked, Refusal> {
     let arch = some_text(p.cpu_architecture.clone()).unwrap_or_else(|| "x86_64".to_owned());
     let (count, mode) =
         topology(core, p.control_plane_count, p.high_availability_mode.as_deref(), &p.openshift_version)?;
+    let (api, ingress) = (ips_of_api(p.api_vips.as_deref()), ips_of_ingress(p.ingress_vips.as_deref()));
+    check_two_vips(&p.openshift_version, &api, &ingress)?;
     check_external(p.platform.as_ref())?;
     let (platform, umn) = platform_rules(count == 1, p.platform.as_ref().map(|p| p.type_), p.user_managed_networking)?;
     check_pull_secret(&p.pull_secret, "new cluster")?;
@@ -166,13 +168,15 @@ fn check(core: &Core, p: &ClusterCreateParams) -> Result<Checked, Refusal> {
     check_encryption(p.disk_encryption.as_ref())?;
     let user_balancer = p.load_balancer.as_ref().and_then(|l| l.type_.as_deref()) == Some("user-managed");
     check_networks(p.cluster_networks.as_deref(), p.service_networks.as_deref(), p.machine_networks.as_deref())?;
-    let (api, ingress) = (ips_of_api(p.api_vips.as_deref()), ips_of_ingress(p.ingress_vips.as_deref()));
     check_vips(&api, &ingress, user_balancer)?;
     // A single node that is not told about the networking may name VIPs; they mean nothing then.
     let asked_umn = if count == 1 { p.user_managed_networking == Some(true) } else { umn };
     check_vip_owner(asked_umn, p.vip_dhcp_allocation.unwrap_or(false), user_balancer, &api, &ingress)?;
     check_vips_in(p.machine_networks.as_deref().unwrap_or(&[]), &api, &ingress)?;
+    core.check_architecture(&p.openshift_version, &arch)?;
     let release = core.supported(&p.openshift_version, &arch)?;
+    // Hosts of any of its architectures may come, whichever was asked for.
+    let arch = if release.cpu_architectures.iter().flatten().nth(1).is_some() { "multi".to_owned() } else { arch };
     check_network_type(p.network_type.as_deref(), &release.version, count == 1)?;
     check_name(&p.name, platform)?;
     check_domain(p.base_dns_domain.as_deref().unwrap_or(""))?;

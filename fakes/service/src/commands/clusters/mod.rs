@@ -16,6 +16,7 @@ pub(crate) use create::{create, create_disconnected, feature_usage, import, note
 pub(crate) use platform::{check_vip_allocation, is_oci};
 pub(crate) use update::update;
 
+use super::binding;
 use crate::Core;
 use crate::refusal::Refusal;
 use crate::rows::ClusterRow;
@@ -35,7 +36,7 @@ pub(crate) fn find_to_change(core: &Core, id: Uuid) -> Result<Arc<ClusterRow>, R
     core.state.cluster(id).cloned().ok_or_else(|| missing(id))
 }
 
-/// Removes a cluster with its hosts and files.
+/// Removes a cluster with its files and the hosts of its infra-envs. Hosts of the pool go back there.
 pub(crate) fn delete(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), Refusal> {
     let row = find_to_change(core, id)?;
     if row.cluster().status == ClusterStatus::Installing {
@@ -44,6 +45,11 @@ pub(crate) fn delete(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), Re
         )));
     }
     for key in core.state.host_keys_of_cluster(id) {
+        let is_own = core.state.infra_env(key.0).is_none_or(|row| row.infra_env.cluster_id == Some(id));
+        if !is_own {
+            binding::take_out(core, now, key).map_err(|refusal| Refusal::internal(refusal.text))?;
+            continue;
+        }
         let text = format!("Host {}: deregistered", core.host_name(key));
         core.host_event(now, key, "host_deregistered", Severity::Info, text);
         core.state.delete_host(key);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use uuid::Uuid;
 use vlab_api::types::{ApiVip, ClusterNetwork, IngressVip, MachineNetwork, ServiceNetwork};
+use vlab_model::disks::version_at_least;
 
 use crate::commands::checks::complaints;
 use crate::refusal::Refusal;
@@ -75,6 +76,14 @@ pub(crate) fn check_vips(api: &[String], ingress: &[String], user_balancer: bool
             let missing = if v6 == 0 { "IPv6" } else { "IPv4" };
             return Err(Refusal::invalid(format!("dual-stack {kind} must include exactly one {missing} address")));
         }
+    }
+    Ok(())
+}
+
+/// VIPs of two families are for releases from 4.12 on.
+pub(crate) fn check_two_vips(version: &str, api: &[String], ingress: &[String]) -> Result<(), Refusal> {
+    if (api.len() > 1 || ingress.len() > 1) && !version_at_least(version, 4, 12) {
+        return Err(Refusal::invalid(format!("dual-stack VIPs are not supported in OpenShift {version}")));
     }
     Ok(())
 }

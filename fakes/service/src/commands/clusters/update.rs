@@ -7,7 +7,7 @@ use vlab_model::network;
 
 use super::create::{feature_usage, some_text};
 use super::networks::{
-    api_vips, check_networks, check_vip_owner, check_vips, ingress_vips, ips_of_api, ips_of_ingress,
+    api_vips, check_networks, check_two_vips, check_vip_owner, check_vips, ingress_vips, ips_of_api, ips_of_ingress,
     owned_cluster_networks, owned_machine_networks, owned_service_networks,
 };
 use super::platform::{
@@ -98,6 +98,8 @@ fn check<'a>(core: &Core, row: &ClusterRow, patch: &'a V2ClusterUpdateParams) ->
     let mode = Networking { single, umn, user_balancer, dhcp: patch.vip_dhcp_allocation.unwrap_or(leased_before) };
     let api = ips_of_api(patch.api_vips.as_deref().or(row.cluster().api_vips.as_deref()));
     let ingress = ips_of_ingress(patch.ingress_vips.as_deref().or(row.cluster().ingress_vips.as_deref()));
+    let (new_api, new_ingress) = (ips_of_api(patch.api_vips.as_deref()), ips_of_ingress(patch.ingress_vips.as_deref()));
+    check_two_vips(row.view.openshift_version(), &new_api, &new_ingress)?;
     if umn && (patch.platform.is_some() || patch.user_managed_networking.is_some()) {
         check_handed_over(mode.dhcp, leased_before, (&api, &ingress))?;
     }
