@@ -113,6 +113,12 @@ fn dmidecode() -> String {
     "dmidecode".into()
 }
 
+/// What a person writes must be a kind that there is; what agents report may be a newer one.
+fn known_drive<'de, D: serde::Deserializer<'de>>(from: D) -> Result<DriveType, D::Error> {
+    let word = String::deserialize(from)?;
+    word.parse().map_err(serde::de::Error::custom)
+}
+
 /// A disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -120,6 +126,7 @@ pub struct DiskProfile {
     /// Kernel name, for example `sda`.
     pub name: String,
     /// `HDD`, `SSD`, `ODD`, ...
+    #[serde(deserialize_with = "known_drive")]
     pub drive_type: DriveType,
     /// Maker.
     #[serde(default)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use vlab_api::types::{
-    DiskConfigParams, DiskRole, Event, HostRole, HostStatus, HostUpdateParams, IgnitionEndpointHttpHeadersParams,
+    Disk, DiskConfigParams, DiskRole, Event, HostRole, HostStatus, HostUpdateParams, IgnitionEndpointHttpHeadersParams,
     NodeLabelParams, Severity,
 };
 use vlab_model::disks;
@@ -425,7 +425,7 @@ fn update(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt>
         params.node_labels = Some(labels.into_iter().map(|(key, value)| NodeLabelParams { key, value }).collect());
     }
     let path = filled(&spec["installation_disk_path"])
-        .and_then(|path| row.view.disks().iter().find(|d| d.path.as_ref() == Some(&path)).map(disks::identifier))
+        .and_then(|path| row.view.disks().iter().find(|d| is_at(d, &path)).map(disks::identifier))
         .map(str::to_owned);
     if let Some(id) = filled(&spec["installation_disk_id"]).or(path)
         && h.installation_disk_id.as_ref() != Some(&id)
@@ -450,6 +450,12 @@ fn update(pass: &mut Pass<'_>, agent: &Value, host: HostKey) -> Result<(), Halt>
         hosts::update(pass.core, pass.now, host, &params)?;
     }
     arguments(pass, spec, &row, host)
+}
+
+/// Has the disk that path, or another name that is as good?
+fn is_at(disk: &Disk, path: &str) -> bool {
+    let is = |name: &Option<String>| name.as_deref() == Some(path);
+    disks::full_name(disk) == path || is(&disk.path) || is(&disk.id) || is(&disk.by_path)
 }
 
 /// The token with which the host fetches its ignition, from the Secret that the Agent names.

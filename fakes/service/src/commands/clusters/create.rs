@@ -102,10 +102,14 @@ pub(crate) fn feature_usage(view: &ClusterView) -> String {
         }
     }
     let hyperthreading = c.hyperthreading.as_deref().unwrap_or("all");
-    features.insert(
-        "Hyperthreading".into(),
-        json!({"data": {"hyperthreading_enabled": hyperthreading}, "id": "HYPERTHREADING", "name": "Hyperthreading"}),
-    );
+    if hyperthreading == "none" {
+        features.remove("Hyperthreading");
+    } else {
+        features.insert(
+            "Hyperthreading".into(),
+            json!({"data": {"hyperthreading_enabled": hyperthreading}, "id": "HYPERTHREADING", "name": "Hyperthreading"}),
+        );
+    }
     serde_json::Value::Object(features).to_string()
 }
 
