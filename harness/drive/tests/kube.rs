@@ -31,7 +31,9 @@ fn try_prepared(scenario: &str) -> Result<Prepared, PrepareError> {
 fn with(scenario: &str, more: &str) -> Result<Prepared, PrepareError> {
     let catalogue = Catalogue::discover().unwrap();
     let source = catalogue.find(scenario).unwrap();
-    let text = format!("{}\napi: kube\n{more}", String::from_utf8_lossy(&source.bytes));
+    let text = String::from_utf8_lossy(&source.bytes);
+    let door = if text.contains("\napi: kube\n") { "" } else { "api: kube\n" };
+    let text = format!("{text}\n{door}{more}");
     // What has no form as resources is to be found when it is prepared.
     let (text, api) = match more.is_empty() {
         true => (source.bytes.clone(), Some(FrontDoor::Kube)),
@@ -146,7 +148,7 @@ fn the_same_seed_gives_the_same_history() {
 #[case::clock_behind("kube-clock", "by: 10h, direction: behind")]
 fn it_is_installed_all_the_same(#[case] inject: &str, #[case] about: &str) {
     let fault = format!("faults:\n  - {{name: it, at: 0s, target: kube, inject: {inject}, with: {{{about}}}}}\n");
-    let whole = run_whole(&with("sno", &fault).unwrap(), STEPS);
+    let whole = run_whole(&with("kube-sno", &fault).unwrap(), STEPS);
     passes(&whole);
     let did = |what: &What| matches!(what, What::Fault { phase: FaultPhase::Effect, .. });
     assert!(whole.history.iter().any(|o| did(&o.what)), "{inject} never happened");

@@ -47,7 +47,13 @@ pub(super) fn make(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     }
     let (namespace, name) = of.split_once('/').unwrap_or(("", &of));
     let there = pass.get(Kind::Agent, key);
-    if there.as_ref().is_some_and(|agent| label(agent, INFRA_ENV_LABEL) == name) {
+    // Where its host is known there, too, it came from another InfraEnv.
+    let of_before = |agent: &Value| {
+        let before = pass.infra_env(&format!("{namespace}/{}", label(agent, INFRA_ENV_LABEL)))?;
+        Some((before, host.1)).filter(|before| *before != host && pass.core.state.host(*before).is_some())
+    };
+    let before = there.as_deref().and_then(of_before);
+    if there.is_some() && before.is_none() {
         return Ok(());
     }
     let mut labels: Map<String, Value> = infra_env["spec"]["agentLabels"].as_object().cloned().unwrap_or_default();
@@ -62,12 +68,9 @@ pub(super) fn make(pass: &mut Pass<'_>, key: &str) -> Result<(), Stop> {
     if !inherited.is_empty() {
         spec["nodeLabels"] = json!(inherited);
     }
-    if let Some(agent) = there {
-        // It came from another InfraEnv: there it is no more, and what was said of it is said of it no more.
-        let before = pass.infra_env(&format!("{namespace}/{}", label(&agent, INFRA_ENV_LABEL)));
-        if let Some(before) = before.filter(|before| *before != host.0) {
-            pass.core.state.delete_host((before, host.1));
-        }
+    if let (Some(agent), Some(before)) = (there, before) {
+        // There it is no more, and what was said of it is said of it no more.
+        pass.core.state.delete_host(before);
         let mut changed = (*agent).clone();
         changed["spec"] = spec;
         changed["metadata"]["labels"] = Value::Object(labels);

@@ -439,9 +439,8 @@ pub(super) fn condition_is(object: &Value, kind: &str, is: &str) -> bool {
 
 /// Do the resources say that the cluster is installed? Who has no Hive says so nowhere but in the AgentClusterInstall.
 fn is_installed(cd: &Value, aci: &Value) -> bool {
-    let said = aci["status"]["conditions"].as_array().into_iter().flatten();
-    cd["spec"]["installed"] == true
-        || said.clone().any(|c| c["type"] == "Completed" && c["reason"] == "InstallationCompleted")
+    let mut said = aci["status"]["conditions"].as_array().into_iter().flatten();
+    cd["spec"]["installed"] == true || said.any(|c| c["type"] == "Completed" && c["reason"] == "InstallationCompleted")
 }
 
 /// Begins what is ready: the installation, adding hosts, the installation of hosts that are added.
@@ -603,4 +602,22 @@ fn row_status(pass: &Pass<'_>, row: &ClusterRow, status: &mut Value) {
     status["machineNetwork"] = if networks.is_empty() { Value::Null } else { json!(networks) };
     status["userManagedNetworking"] = json!(c.user_managed_networking);
     status["platformType"] = json!(spec::platform_word(row.view.platform()));
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Hive says it in one place, and who has none in another.
+    #[rstest]
+    #[case::hive(true, "ClusterInstallationInProgress", true)]
+    #[case::no_hive(false, "InstallationCompleted", true)]
+    #[case::not_yet(false, "InstallationInProgress", false)]
+    fn a_cluster_is_installed(#[case] installed: bool, #[case] reason: &str, #[case] is: bool) {
+        let cd = json!({ "spec": { "installed": installed } });
+        let aci = json!({ "status": { "conditions": [{ "type": "Completed", "reason": reason }] } });
+        assert_eq!(is_installed(&cd, &aci), is);
+    }
 }

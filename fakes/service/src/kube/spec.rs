@@ -305,6 +305,21 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_has_the_architecture_of_its_release() {
+        let release = Release { architecture: Some("arm64".into()), ..release() };
+        let params = cluster(&json!({}), &json!({}), "p".into(), release, None);
+        assert_eq!(params.cpu_architecture.as_deref(), Some("arm64"));
+    }
+
+    #[rstest::rstest]
+    #[case::none("x86_64", "", ImageType::MinimalIso)]
+    #[case::mainframe("s390x", "", ImageType::FullIso)]
+    #[case::named("s390x", "minimal-iso", ImageType::MinimalIso)]
+    fn an_image_is_the_smaller_one_where_there_is_one(#[case] of: &str, #[case] named: &str, #[case] is: ImageType) {
+        assert_eq!(image_type(&json!({ "cpuArchitecture": of, "imageType": named })), is);
+    }
+
+    #[test]
     fn a_spec_that_says_the_same_changes_nothing() {
         let cd = json!({"spec": {"clusterName": "c", "baseDomain": "b"}});
         let aci = |vip: &str| {

@@ -17,6 +17,9 @@ use super::oracle::{Violation, violation};
 /// Name of the check that compares the end of a run with those of the simulated service.
 pub const ENDS_ALIKE: &str = "ends-alike: the run ends as it does on the simulated service";
 
+/// Events that tell of what a service has beside it, and not of what it does: in virtual time there is another image service.
+const APART: &[&str] = &["image_info_updated"];
+
 /// The end of a run, as far as two services are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct End {
@@ -76,7 +79,9 @@ pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
             What::UserAction { action, status, planned: Some(at), .. } => {
                 end.actions.insert(*at, (action.to_string(), *status >= 400));
             }
-            What::Event { name, severity, host, cluster, .. } if !name.is_empty() => {
+            What::Event { name, severity, host, cluster, .. }
+                if !name.is_empty() && !APART.contains(&name.as_str()) =>
+            {
                 let of = match (host, cluster) {
                     (Some(_), _) => "a host",
                     (None, Some(_)) => "a cluster",
