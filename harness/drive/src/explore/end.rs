@@ -17,8 +17,9 @@ use super::oracle::{Violation, violation};
 /// Name of the check that compares the end of a run with those of the simulated service.
 pub const ENDS_ALIKE: &str = "ends-alike: the run ends as it does on the simulated service";
 
-/// Events that tell of what a service has beside it, and not of what it does: in virtual time there is another image service.
-const APART: &[&str] = &["image_info_updated"];
+/// Events that hang on the moment, or on what a service has beside it: in virtual time there is another image service, and a role may be
+/// suggested before the user gives one.
+const APART: &[&str] = &["image_info_updated", "host_role_updated"];
 
 /// The end of a run, as far as two services are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,7 +103,7 @@ fn told(history: &[Observation], whose: &Whose<'_>) -> BTreeMap<Told, Vec<String
     for observation in history {
         let (subject, what, value) = match &observation.what {
             What::HostStage { host, to, .. } => {
-                (*host, "the stage".to_owned(), to.map_or("none", |stage| stage.as_str()).to_owned())
+                (*host, "the stage".to_owned(), to.map_or("", |stage| stage.as_str()).to_owned())
             }
             What::HostRole { host, role, bootstrap } => {
                 let bootstrap = if *bootstrap { " and bootstrap" } else { "" };
@@ -117,16 +118,20 @@ fn told(history: &[Observation], whose: &Whose<'_>) -> BTreeMap<Told, Vec<String
                 (*cluster, "the finalizing stage".to_owned(), stage.as_str().to_owned())
             }
             What::Validation { subject, id, to, .. } => {
-                let status = to.map_or("not evaluated", |status| status.as_str());
+                let status = to.map_or("", |status| status.as_str());
                 (*subject, format!("the validation `{id}`"), status.to_owned())
             }
             What::Operator { cluster, name, status, .. } => {
-                let status = status.map_or("not reported", |status| status.as_str());
+                let status = status.map_or("", |status| status.as_str());
                 (*cluster, format!("the operator `{name}`"), status.to_owned())
             }
             _ => continue,
         };
-        last.insert((subject, what), value);
+        // What is no more is as what never was: whether it was for a while is a matter of the moment.
+        match value.is_empty() {
+            true => _ = last.remove(&(subject, what)),
+            false => _ = last.insert((subject, what), value),
+        }
     }
     let mut told: BTreeMap<Told, Vec<String>> = BTreeMap::new();
     for ((subject, what), value) in last {
