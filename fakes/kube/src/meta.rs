@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 use vlab_api::Timestamp;
+use vlab_api::labels::{SUBDOMAIN_TEXT, is_subdomain, wrong_with_name, wrong_with_value};
 
 use crate::failure::Cause;
 use crate::resource::Resource;
@@ -86,54 +87,20 @@ fn regex(text: &str) -> Regex {
 }
 
 static LABEL: LazyLock<Regex> = LazyLock::new(|| regex("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"));
-static SUBDOMAIN: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
-static WORD: LazyLock<Regex> = LazyLock::new(|| regex("^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));
 
-const SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL_TEXT: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const WORD_TEXT: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const VALUE_TEXT: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 /// What is wrong with the name of a label, annotation or finalizer.
 fn qualified(path: &str, name: &str, causes: &mut Vec<Cause>) {
-    let (prefix, word) = match name.split_once('/') {
-        Some((prefix, word)) => (Some(prefix), word),
-        None => (None, name),
-    };
-    let mut wrong = |detail: &str| causes.push(Cause::invalid(path, &json!(name), detail));
-    if word.contains('/') {
-        wrong(
-            "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-        );
-        return;
-    }
-    match prefix {
-        Some("") => wrong("prefix part must be non-empty"),
-        Some(prefix) if !SUBDOMAIN.is_match(prefix) => wrong(&format!("prefix part {SUBDOMAIN_TEXT}")),
-        _ => {}
-    }
-    if word.is_empty() {
-        wrong("name part must be non-empty");
-    } else if word.len() > 63 {
-        wrong("name part must be no more than 63 bytes");
-    }
-    if !WORD.is_match(word) {
-        wrong(WORD_TEXT);
-    }
+    causes.extend(wrong_with_name(name).iter().map(|detail| Cause::invalid(path, &json!(name), detail)));
 }
 
 /// What is wrong with labels at that path.
 pub(crate) fn check_labels(path: &str, labels: &Value, causes: &mut Vec<Cause>) {
     for (name, value) in labels.as_object().into_iter().flatten() {
         qualified(path, name, causes);
-        let text = value.as_str().unwrap_or_default();
-        if text.len() > 63 {
-            causes.push(Cause::invalid(path, value, "must be no more than 63 bytes"));
-        }
-        if !text.is_empty() && !WORD.is_match(text) {
-            causes.push(Cause::invalid(path, value, VALUE_TEXT));
-        }
+        let wrong = wrong_with_value(value.as_str().unwrap_or_default());
+        causes.extend(wrong.into_iter().map(|detail| Cause::invalid(path, value, detail)));
     }
 }
 
@@ -152,11 +119,8 @@ pub(crate) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
         }
     } else {
         let label = matches!(resource.plural.as_str(), "namespaces" | "services") && resource.group.is_empty();
-        let (fits, rule, most) = if label {
-            (LABEL.is_match(name), LABEL_TEXT, 63)
-        } else {
-            (SUBDOMAIN.is_match(name), SUBDOMAIN_TEXT, 253)
-        };
+        let (fits, rule, most) =
+            if label { (LABEL.is_match(name), LABEL_TEXT, 63) } else { (is_subdomain(name), SUBDOMAIN_TEXT, 253) };
         if !fits {
             causes.push(Cause::invalid("metadata.name", &json!(name), rule));
         }

@@ -4,9 +4,8 @@ use serde_json::Value;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{Cluster, Host, HostProgressInfo, HostRole, HostStatus};
-use vlab_model::network;
-use vlab_model::stages::{self, StageRole};
 use vlab_model::view::HostView;
+use vlab_model::{network, stages};
 
 use crate::Core;
 use crate::rows::{ClusterRow, HostRow};
@@ -30,9 +29,7 @@ fn host(row: &HostRow, cluster: Option<&ClusterRow>, has_controllers: bool) -> H
     host.progress_stages = Some(match host.role {
         // A host that has no role yet has no stages either.
         Some(HostRole::AutoAssign) | None if host.bootstrap != Some(true) => Vec::new(),
-        // To the service a host that is added to a cluster is through when it reboots, unless controllers follow it.
-        _ if view.is_day2() && !has_controllers => stages::stages_of(StageRole::Added).to_vec(),
-        _ => stages::role_stages(view, cluster.map(|c| &c.view)).to_vec(),
+        _ => stages::role_stages(view, cluster.map(|c| &c.view), has_controllers).to_vec(),
     });
     host.deleted_at = Some(Value::Null);
     host

@@ -3,6 +3,70 @@
 
 use serde_json::Value;
 
+/// What a DNS subdomain is, in the words of Kubernetes.
+pub const SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const WORD_TEXT: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const VALUE_TEXT: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+/// Longest name and value of a label, in bytes.
+const MOST: usize = 63;
+
+/// Is it a DNS subdomain: lower case words with dashes inside, and points between them? Its length is not looked at.
+pub fn is_subdomain(text: &str) -> bool {
+    let part = |part: &str| {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.chars().all(fits)
+    };
+    text.split('.').all(part)
+}
+
+fn is_word(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    edge(text.chars().next()) && edge(text.chars().last()) && text.chars().all(fits)
+}
+
+/// What is wrong with the name of a label, annotation or finalizer, in the words of Kubernetes; nothing: it is one.
+/// Source: `k8s.io/apimachinery`, `pkg/util/validation`, `IsQualifiedName`.
+pub fn wrong_with_name(name: &str) -> Vec<String> {
+    let (prefix, word) = match name.split_once('/') {
+        Some((prefix, word)) => (Some(prefix), word),
+        None => (None, name),
+    };
+    if word.contains('/') {
+        let form = WORD_TEXT.trim_start_matches("name part");
+        return vec![format!(
+            "a valid label key{form} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        )];
+    }
+    let mut wrong = Vec::new();
+    match prefix {
+        Some("") => wrong.push("prefix part must be non-empty".to_owned()),
+        Some(prefix) if !is_subdomain(prefix) => wrong.push(format!("prefix part {SUBDOMAIN_TEXT}")),
+        _ => {}
+    }
+    if word.is_empty() {
+        wrong.push("name part must be non-empty".to_owned());
+    } else if word.len() > MOST {
+        wrong.push(format!("name part must be no more than {MOST} bytes"));
+    }
+    if !is_word(word) {
+        wrong.push(WORD_TEXT.to_owned());
+    }
+    wrong
+}
+
+/// The same of the value of a label. Source: there, `IsValidLabelValue`.
+pub fn wrong_with_value(value: &str) -> Vec<&'static str> {
+    let mut wrong = Vec::new();
+    if value.len() > MOST {
+        wrong.push("must be no more than 63 bytes");
+    }
+    if !value.is_empty() && !is_word(value) {
+        wrong.push(VALUE_TEXT);
+    }
+    wrong
+}
+
 /// What is asked of one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {

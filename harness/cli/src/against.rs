@@ -150,7 +150,7 @@ pub(crate) async fn explore(args: &ExploreArgs, order: Order) -> ExitResult {
     let _ = vlab_lab::doctor::raise_open_files();
     let bases = order.space.bases.len() + usize::from(order.space.grammar);
     let minutes = args.minutes.or(args.runs.is_none().then_some(1.0));
-    let (remembered, asked) = Remembered::open(&args.corpus, &order.target, &args.time_profile)?;
+    let (remembered, asked) = Remembered::open(&args.corpus, (&order.target, order.alteration), &args.time_profile)?;
     let tried = if args.anew { BTreeSet::new() } else { asked };
     if !tried.is_empty() {
         tell(&format!("{} tapes were asked before and are left out (`--anew` asks them again)\n", tried.len()));
@@ -272,7 +272,10 @@ async fn work(shared: Arc<Shared>) -> Result<(), String> {
         let Some((numbers, there)) = drawn.await.map_err(|error| error.to_string())?? else { continue };
         let Some(mut ours) = shared.ours(&there).await? else { continue };
         let Some(seen) = shared.run(&there, &mut ours).await? else { continue };
-        shared.remembered.add(&numbers)?;
+        // The search is worth more than its notes.
+        if let Err(why) = shared.remembered.add(&numbers) {
+            shared.tell(&format!("what was asked is not remembered: {why}"));
+        }
         let mut new = Vec::new();
         {
             let mut tally = lock(&shared.tally);

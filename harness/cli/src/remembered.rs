@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
+use vlab_drive::alterations::Alteration;
 use vlab_drive::explore::against::name_of_target;
 use vlab_drive::target::Target;
 
@@ -34,10 +35,16 @@ pub(crate) struct Remembered {
 }
 
 /// The service, and its build: another program of the same name has been asked nothing.
-fn service(target: &Target) -> String {
-    let name = name_of_target(target);
-    let Target::Process { program } = target else { return name };
-    let Ok(about) = std::fs::metadata(program) else { return name };
+fn service(target: &Target, alteration: Option<Alteration>) -> String {
+    let wrong = alteration.map(|wrong| format!(" with {}", wrong.name())).unwrap_or_default();
+    let name = format!("{}{wrong}", name_of_target(target));
+    let about = match target {
+        Target::Process { program } => std::fs::metadata(program),
+        // It is in this program.
+        Target::Simulated => std::env::current_exe().and_then(std::fs::metadata),
+        _ => return name,
+    };
+    let Ok(about) = about else { return name };
     let built = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     format!("{name} {} {}", about.len(), built.as_secs())
 }
@@ -49,13 +56,13 @@ impl Remembered {
     /// It cannot be read or written, or has a line that is none of ours, with its place.
     pub(crate) fn open(
         folder: &Path,
-        target: &Target,
+        (target, alteration): (&Target, Option<Alteration>),
         time_profile: &str,
     ) -> Result<(Self, BTreeSet<Vec<u64>>), CliError> {
         let path = folder.join(FILE);
         let wrong = |error: std::io::Error| CliError::inconclusive(format!("{}: {error}", path.display()));
         std::fs::create_dir_all(folder).map_err(wrong)?;
-        let (service, time_profile) = (service(target), time_profile.to_owned());
+        let (service, time_profile) = (service(target, alteration), time_profile.to_owned());
         let mut asked = BTreeSet::new();
         if let Ok(file) = File::open(&path) {
             for (number, line) in BufReader::new(file).lines().enumerate() {
@@ -73,7 +80,10 @@ impl Remembered {
         Ok((Self { service, time_profile, path, file: Mutex::new(file) }, asked))
     }
 
-    /// A tape came to a verdict. What goes wrong is for people: the search goes on without it.
+    /// A tape came to a verdict.
+    ///
+    /// # Errors
+    /// It cannot be written down, with the reason for people.
     pub(crate) fn add(&self, numbers: &[u64]) -> Result<(), String> {
         let (service, time_profile) = (self.service.clone(), self.time_profile.clone());
         let line = serde_json::to_string(&Asked { service, time_profile, numbers: numbers.to_vec() });
@@ -93,7 +103,7 @@ mod tests {
         let program = dir.path().join("service");
         std::fs::write(&program, "one").unwrap();
         let target: Target = format!("process:{}", program.display()).parse().unwrap();
-        let open = |profile: &str| Remembered::open(dir.path(), &target, profile).unwrap();
+        let open = |profile: &str| Remembered::open(dir.path(), (&target, None), profile).unwrap();
         let (first, asked) = open("rapid");
         assert!(asked.is_empty());
         first.add(&[1, 2]).unwrap();
@@ -108,7 +118,7 @@ mod tests {
     fn a_line_that_is_none_of_ours_is_told_with_its_place() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE), "{}\n").unwrap();
-        let error = Remembered::open(dir.path(), &Target::Simulated, "rapid").map(|_| ()).unwrap_err();
+        let error = Remembered::open(dir.path(), (&Target::Simulated, None), "rapid").map(|_| ()).unwrap_err();
         assert!(format!("{error:?}").contains("asked.jsonl:1: missing field"), "{error:?}");
     }
 }

@@ -98,9 +98,10 @@ pub const fn stages_of(role: StageRole) -> &'static [HostStage] {
 }
 
 /// Which list that host has.
-pub fn role_of(host: &HostView, cluster: Option<&ClusterView>) -> StageRole {
+/// `followed`: controllers follow hosts that are added beyond their reboot.
+pub fn role_of(host: &HostView, cluster: Option<&ClusterView>, followed: bool) -> StageRole {
     if host.is_day2() {
-        return StageRole::Worker;
+        return if followed { StageRole::Worker } else { StageRole::Added };
     }
     if cluster.is_some_and(ClusterView::is_sno) {
         return StageRole::SingleNode;
@@ -119,8 +120,8 @@ pub const fn role_of_kind(role: HostRole, bootstrap: bool) -> StageRole {
 }
 
 /// Stages of that host, in order.
-pub fn role_stages(host: &HostView, cluster: Option<&ClusterView>) -> &'static [HostStage] {
-    stages_of(role_of(host, cluster))
+pub fn role_stages(host: &HostView, cluster: Option<&ClusterView>, followed: bool) -> &'static [HostStage] {
+    stages_of(role_of(host, cluster, followed))
 }
 
 /// Position of a stage in its role's list.
@@ -231,7 +232,7 @@ mod tests {
         host.host.bootstrap = Some(bootstrap);
         let mut cluster = ClusterView::default();
         cluster.cluster.control_plane_count = Some(count);
-        assert_eq!(role_of(&host, Some(&cluster)), expected);
+        assert_eq!(role_of(&host, Some(&cluster), true), expected);
     }
 
     #[test]

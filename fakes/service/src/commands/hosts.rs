@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use vlab_api::Timestamp;
+use vlab_api::labels::{wrong_with_name, wrong_with_value};
 use vlab_api::spec::UnknownWord;
 use vlab_api::types::{DiskRole, HostRole, HostStatus, HostUpdateParams, HostValidationId, Severity};
 use vlab_model::disks;
@@ -42,14 +43,11 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, key: HostKey, patch: &Host
         }
     }
     for label in patch.node_labels.iter().flatten() {
-        let (bad, why) = match (is_label_name(&label.key), is_label_value(&label.value)) {
-            (false, _) => (&label.key, "is no name of a label: a word, or a DNS subdomain, a slash and a word"),
-            (_, false) => (&label.value, "is no value of a label: nothing, or a word"),
-            _ => continue,
-        };
-        return Err(Refusal::invalid(format!(
-            "node_labels: Invalid value: {bad:?}: it {why} of at most 63 alphanumeric characters, '-', '_' and '.', the first and the last alphanumeric"
-        )));
+        let name = wrong_with_name(&label.key).into_iter().map(|why| (&label.key, why));
+        let value = wrong_with_value(&label.value).into_iter().map(|why| (&label.value, why.to_owned()));
+        if let Some((bad, why)) = name.chain(value).next() {
+            return Err(Refusal::invalid(format!("node_labels: Invalid value: {bad:?}: {why}")));
+        }
     }
     core.state.edit_host(key, now, |row| apply(row, patch, role, disk));
     if let (Some(_), Some(id)) = (&patch.host_name, row.host().cluster_id) {
@@ -183,35 +181,6 @@ fn apply(row: &mut HostRow, patch: &HostUpdateParams, role: Option<HostRole>, di
     if let Some(credentials) = &patch.fencing_credentials {
         row.view.host.fencing_credentials = serde_json::to_string(credentials).ok();
     }
-}
-
-/// Name of a node's label: a word, perhaps after a domain and a slash.
-fn is_label_name(key: &str) -> bool {
-    match key.split_once('/') {
-        Some((domain, word)) => is_subdomain(domain) && is_label_word(word),
-        None => is_label_word(key),
-    }
-}
-
-/// Value of a label: a word, or nothing.
-fn is_label_value(value: &str) -> bool {
-    value.is_empty() || is_label_word(value)
-}
-
-fn is_label_word(word: &str) -> bool {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    word.len() <= 63
-        && edge(word.chars().next())
-        && edge(word.chars().last())
-        && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-}
-
-fn is_subdomain(domain: &str) -> bool {
-    let part = |part: &str| {
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.chars().all(fits)
-    };
-    domain.len() <= 253 && domain.split('.').all(part)
 }
 
 /// May the user still change what shapes the installation?

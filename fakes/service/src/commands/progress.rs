@@ -4,7 +4,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostProgress, HostStage, HostStatus, Severity};
 use vlab_model::host::{EventArgs, HostEvent};
-use vlab_model::stages::{self, Report, StageRole};
+use vlab_model::stages::{self, Report};
 use vlab_model::view::{HostView, Scope};
 use vlab_model::{host as machine, progress as percentages};
 
@@ -28,10 +28,7 @@ pub(crate) fn report_host(core: &mut Core, now: Timestamp, key: HostKey, report:
     let progress = row.host().progress.clone().unwrap_or_default();
     let current = progress.current_stage.map(|s| (s, progress.progress_info.as_deref().unwrap_or("")));
     let cluster = core.state.cluster(cluster_id).cloned();
-    let role = match row.view.is_day2() && !core.has_controllers {
-        true => StageRole::Added,
-        false => stages::role_of(&row.view, cluster.as_ref().map(|c| &c.view)),
-    };
+    let role = stages::role_of(&row.view, cluster.as_ref().map(|c| &c.view), core.has_controllers);
     // A host of day 2 that reboots is done: whatever its stage is, that is its last one. Over Kubernetes controllers follow it.
     let stage = stages::stored_stage(reported, row.view.is_day2(), core.has_controllers);
     let judged = match stage == reported {
@@ -143,7 +140,9 @@ impl Core {
     fn update_installing_percentage(&mut self, now: Timestamp, id: Uuid) {
         let Some(cluster) = self.state.cluster(id).cloned() else { return };
         let hosts = self.state.hosts_of_cluster(id);
-        let reached = hosts.iter().map(|h| (stages::role_stages(&h.view, Some(&cluster.view)), h.view.stage()));
+        let reached = hosts
+            .iter()
+            .map(|h| (stages::role_stages(&h.view, Some(&cluster.view), self.has_controllers), h.view.stage()));
         let percentage = match percentages::installing_percentage(reached) {
             _ if self.does(Conduct::InstallingPercentageStands) => return,
             more if more > 50 && self.does(Conduct::InstallingPercentageGoesBack) => 100 - more,

@@ -75,15 +75,29 @@ impl HuntArgs {
             bases.push(base.map_err(|why| CliError::usage(format!("{name} cannot be built on: {why}")))?);
         }
         let space = Space::new(bases, self.build_on.is_empty(), true);
+        // Nothing of a scenario that is asked over REST can show what is wrong with controllers.
+        let over_kube = space.bases.iter().any(|base| base.kube);
+        let (selected, left_out): (Vec<Alteration>, Vec<Alteration>) =
+            selected.iter().partition(|a| over_kube || !a.is_of_controllers());
+        if !left_out.is_empty() {
+            say(&format!(
+                "{} alterations of controllers are left out: build on scenarios over Kubernetes",
+                left_out.len()
+            ));
+        }
         let tapes = match &self.corpus {
             Some(folder) => {
                 let (tapes, others) = read_corpus(folder, &[space.digest()])?;
                 if tapes.is_empty() || others > 0 {
                     let why = format!(
-                        "{} has {} tapes, {others} of them of another space: make them with `vlab explore {} --corpus DIR`",
+                        "{} has {} tapes, {others} of them of another space: make them with `vlab {} --corpus DIR`",
                         folder.display(),
                         tapes.len(),
-                        self.build_on.join(" ")
+                        ["explore"]
+                            .into_iter()
+                            .chain(self.build_on.iter().map(String::as_str))
+                            .collect::<Vec<_>>()
+                            .join(" ")
                     );
                     return Err(CliError::usage(why));
                 }
@@ -93,12 +107,14 @@ impl HuntArgs {
         };
         let mut rows: BTreeMap<String, Row> = read(lines.path)?;
         let open: Vec<Alteration> = selected.iter().copied().filter(|a| !rows.contains_key(&a.name())).collect();
-        quiet_panics();
         if !open.is_empty() {
+            quiet_panics();
             let began = Instant::now();
             let hunt = Hunt::new(space, catalogue, 1, &tapes).map_err(CliError::internal)?;
             say(&format!("{} tapes of the service as it is ({:.0?})", hunt.tapes(), began.elapsed()));
-            rows.extend(hunt_all(&hunt, &open, most, lines)?);
+            let found = hunt_all(&hunt, &open, most, lines);
+            let _ = std::panic::take_hook();
+            rows.extend(found?);
         }
         let of_selected: Vec<&Row> = selected.iter().filter_map(|a| rows.get(&a.name())).collect();
         print(&summary(&of_selected, most));

@@ -41,6 +41,12 @@ fn what_is_wrong_with_a_service_in_real_time_is_written() {
         assert!(text.contains("# Against simulated (simulated ") && text.contains("it was not tried again"), "{text}");
         bench.vlab(&["validate", file.to_str().unwrap()]).ends_with(0);
     }
+    // The next search goes on with others.
+    let again = ["explore", "insufficient-hardware", "--against", "simulated", "--runs", "0", "--alteration", wrong];
+    let asked = "1 tapes were asked before";
+    bench.vlab(&[&again[..], &folders[..]].concat()).ends_with(3).says(&[asked]);
+    let anew = bench.vlab(&[&again[..], &folders[..], &["--anew"]].concat()).ends_with(3);
+    assert!(!anew.err.contains(asked), "{}", anew.err);
     let page = bench.path("findings.md");
     let shown = ["findings", findings.to_str().unwrap(), "--markdown", page.to_str().unwrap()];
     bench.vlab(&shown).ends_with(0).says(&["not classed", "0 of 0", "nobody has said in classes.yaml", &records[0]]);

@@ -2,8 +2,8 @@
 //! though nothing that must always hold is broken.
 //!
 //! Of equal hosts one plays the part of another, so that hosts of a group are compared as a heap. Times, and what passes, are not
-//! compared: what two services do at other moments is no difference; nor are the words in which they say it. Where the simulated service ends in several ways, each of them is
-//! right.
+//! compared: what two services do at other moments is no difference; nor are the words in which they say it. Where the simulated
+//! service ends in several ways, each of them is right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,10 +62,12 @@ pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
             end.clusters.insert(names[id].clone(), last.to.as_str().to_owned());
         }
     }
+    let gone = |o: &Observation| if let What::HostDeleted { host } = o.what { Some(host) } else { None };
+    let deleted: BTreeSet<Uuid> = history.iter().filter_map(gone).collect();
     for (id, line) in &timeline.hosts {
         let name = timeline.host_name(*id);
         let host = scenario.hosts.iter().find(|host| host.name == name);
-        let deleted = history.iter().any(|o| matches!(&o.what, What::HostDeleted { host } if host == id));
+        let deleted = deleted.contains(id);
         let last = line.statuses.last().map_or("", |last| last.to.as_str());
         let status = if deleted { "deleted" } else { last };
         if let Some(host) = host.filter(|_| !deleted) {
