@@ -126,6 +126,8 @@ impl LabArgs {
             ready_within: self.ready_within.map(std::time::Duration::from_secs),
             ability: None,
             tell: say,
+            freeze: None,
+            from: None,
         }
     }
 }

@@ -14,6 +14,7 @@ mod explore;
 mod export;
 mod findings;
 mod flakes;
+mod frozen;
 mod images;
 mod installer;
 mod kube;
@@ -117,6 +118,8 @@ enum Verb {
     Ssh(machines::SshArgs),
     /// List the running virtual machines.
     Machines(machines::MachinesArgs),
+    /// List the labs that were frozen (`scenario --snapshot-at`), or remove some.
+    Snapshots(frozen::SnapshotsArgs),
     /// Build the media of virtual machines, and take them from one machine to another.
     Images(images::ImagesArgs),
     /// Show what this machine has, what works, and how to get the rest.
@@ -206,6 +209,7 @@ fn carry_out(verb: Verb) -> ExitResult {
             Verb::Spawn(args) => machines::spawn(args).await,
             Verb::Console(args) => machines::console(args).await,
             Verb::Ssh(_) => unreachable!("done above"),
+            Verb::Snapshots(args) => frozen::snapshots(args),
             Verb::Machines(args) => machines::list(&args),
             Verb::Images(args) => images::images(&args),
             Verb::Doctor(args) => tools::doctor(args).await,

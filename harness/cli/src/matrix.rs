@@ -215,7 +215,7 @@ pub(crate) async fn matrix(args: MatrixArgs) -> ExitResult {
             orders.push(RunOrder { prepared, text: text.clone(), repetition: 1 });
         }
     }
-    let running = Running { options: &args.options, how: &args.how, ability, interrupted };
+    let running = Running { options: &args.options, how: &args.how, ability, interrupted, from: None };
     let ended = run_orders(&catalogue, orders, running).await?;
     let matrix = Matrix::new(&ended.session, &cells);
     print(&format!("\n{}", matrix.text()));

@@ -15,6 +15,7 @@ use vlab_scenario::{Catalogue, FrontDoor, HostKind, Scenario};
 
 use crate::args::{Hosts, LabArgs, Options, SeriesArgs, interrupted};
 use crate::error::{CliError, ExitResult};
+use crate::frozen::{self, Freezing, FrozenArgs};
 use crate::say;
 use crate::session::{How, Running, run_orders};
 use crate::tools::{Setup, catalogue, ensure_set_up, load, tagged, tell};
@@ -44,6 +45,8 @@ pub(crate) struct ScenarioArgs {
     /// Run all scenarios with this tag, or with `!tag` those without it. If given several times, all must hold.
     #[arg(long)]
     tag: Vec<String>,
+    #[command(flatten)]
+    frozen: FrozenArgs,
     #[command(flatten)]
     session: SessionArgs,
     #[command(flatten)]
@@ -109,7 +112,11 @@ struct TargetArgs {
 
 pub(crate) async fn scenario(args: ScenarioArgs) -> ExitResult {
     let catalogue = catalogue()?;
-    let given = args.scenarios;
+    let mut given = args.scenarios;
+    let frozen = args.frozen.read(&args.options.lab)?;
+    if let Some(from) = frozen.from.as_ref().filter(|_| given.is_empty() && args.tag.is_empty()) {
+        given.push(from.manifest.called.clone());
+    }
     let mut names = given.clone();
     if !args.tag.is_empty() {
         names.extend(catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name));
@@ -117,14 +124,14 @@ pub(crate) async fn scenario(args: ScenarioArgs) -> ExitResult {
     if names.is_empty() {
         return Err(CliError::nothing_selected("no scenario selected; `vlab list` shows all"));
     }
-    args.session.run(&catalogue, names, &given, &args.options).await
+    args.session.run(&catalogue, names, &given, &args.options, frozen).await
 }
 
 pub(crate) async fn test(args: TestArgs) -> ExitResult {
     let catalogue = catalogue()?;
     let names: Vec<String> =
         catalogue.list().into_iter().filter(|e| tagged(&e.tags, &args.tag)).map(|e| e.name).collect();
-    args.session.run(&catalogue, names, &[], &args.options).await
+    args.session.run(&catalogue, names, &[], &args.options, Freezing::default()).await
 }
 
 impl SessionArgs {
@@ -136,6 +143,7 @@ impl SessionArgs {
         mut names: Vec<String>,
         given: &[String],
         options: &Options,
+        frozen: Freezing,
     ) -> ExitResult {
         if let Some(part) = self.partition {
             names.retain(|name| part.has(name));
@@ -155,6 +163,9 @@ impl SessionArgs {
             real_node: real_node(self.target.real_node.as_deref())?,
             hub: options.lab.hub()?,
         };
+        if let Some(from) = &frozen.from {
+            frozen::as_it_was(&mut choices, from)?;
+        }
         // All are read before the first one starts: a mistake in the last must not cost the time of the others.
         let mut loaded = names.iter().map(|name| load(catalogue, name)).collect::<Result<Vec<_>, _>>()?;
         let before = loaded.len();
@@ -189,7 +200,15 @@ impl SessionArgs {
                 orders.push(RunOrder { prepared, text: text.clone(), repetition });
             }
         }
-        let ended = run_orders(catalogue, orders, Running { options, how: &self.how, ability, interrupted }).await?;
+        if let Some(wanted) = frozen.wanted {
+            return wanted.freeze(orders, &self.how, options, ability, interrupted).await;
+        }
+        if let Some(from) = &frozen.from {
+            frozen::can_go_on(from, &orders)?;
+        }
+        let from = frozen.from;
+        let running = Running { options, how: &self.how, ability, interrupted, from };
+        let ended = run_orders(catalogue, orders, running).await?;
         self.series.show_each(&ended.results, compared.as_ref())?;
         Ok(ended.code)
     }

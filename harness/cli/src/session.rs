@@ -14,6 +14,7 @@ use vlab_reports::session::{ItemOutcome, Session, SessionItem};
 use vlab_run::hosts::vm::Ability;
 use vlab_run::live::{Screen, Show};
 use vlab_run::real::RealOptions;
+use vlab_run::snapshot::Snapshot;
 use vlab_run::session::{self, Front, LATEST, RunOrder, SessionPlan, Tried, find_session};
 use vlab_scenario::Catalogue;
 
@@ -29,7 +30,7 @@ use crate::tools::{Setup, catalogue, ensure_set_up, load, print, tell};
 pub(crate) struct How {
     /// How many runs go on at once. Scenarios that measure load run alone.
     #[arg(long, short, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    jobs: u16,
+    pub(crate) jobs: u16,
     /// Retry a scenario that does not pass up to this many times, with the same seed. One that passes on a retry is
     /// `flaky`.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=20))]
@@ -39,7 +40,7 @@ pub(crate) struct How {
     flaky_result: FlakyResult,
     /// Leave the lab of each run in place when it ends; `vlab gc` removes it.
     #[arg(long)]
-    keep: bool,
+    pub(crate) keep: bool,
     /// When a run does not pass, wait for the Enter key before its lab is taken down. Needs a terminal, and one run at a time.
     #[arg(long)]
     pause_on_failure: bool,
@@ -65,6 +66,8 @@ pub(crate) struct Running<'a> {
     pub(crate) ability: Option<Ability>,
     /// Cancelled by Ctrl-C.
     pub(crate) interrupted: CancellationToken,
+    /// What they go on from.
+    pub(crate) from: Option<Arc<Snapshot>>,
 }
 
 /// What the runs of a command have come to.
@@ -85,7 +88,7 @@ pub(crate) async fn run_orders(
     orders: Vec<RunOrder>,
     running: Running<'_>,
 ) -> Result<SessionExit, CliError> {
-    let Running { options, how, ability, interrupted } = running;
+    let Running { options, how, ability, interrupted, from } = running;
     let quarantine = catalogue.quarantine(Timestamp::now()).map_err(CliError::rendered)?;
     if how.pause_on_failure {
         let (stdin, stderr) = (std::io::stdin().is_terminal(), std::io::stderr().is_terminal());
@@ -111,6 +114,7 @@ pub(crate) async fn run_orders(
         how: how.clone(),
         ability,
         interrupted: interrupted.clone(),
+        from,
     };
     let plan = SessionPlan {
         orders,
@@ -143,6 +147,7 @@ struct Terminal {
     how: How,
     ability: Option<Ability>,
     interrupted: CancellationToken,
+    from: Option<Arc<Snapshot>>,
 }
 
 impl Front for Terminal {
@@ -156,6 +161,7 @@ impl Front for Terminal {
         options.ability.clone_from(&self.ability);
         options.keep = self.how.keep;
         options.pause_on_failure = self.how.pause_on_failure;
+        options.from.clone_from(&self.from);
         options
     }
 
@@ -269,7 +275,7 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
         orders.push(RunOrder { prepared, text, repetition: item.repetition });
     }
     let ended =
-        run_orders(&catalogue, orders, Running { options: &args.options, how: &args.how, ability, interrupted })
+        run_orders(&catalogue, orders, Running { options: &args.options, how: &args.how, ability, interrupted, from: None })
             .await?;
     SeriesArgs::default().show_each(&ended.results, None)?;
     Ok(ended.code)

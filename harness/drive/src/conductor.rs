@@ -1,7 +1,9 @@
 //! User, simulated hosts and history together, without I/O. The real run and the simulated one drive the same conductor;
 //! they differ in where requests go and where the clock comes from.
 
+mod ending;
 mod machines;
+mod replay;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -21,13 +23,14 @@ use vlab_model::console;
 use vlab_model::history::{Observation, RunEnd, RunInfo, Source, What};
 use vlab_model::lease::Times;
 use vlab_model::settings::HostTiming;
-use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, InstallMode, LinkDirection, Scenario, Span};
+use vlab_scenario::{BootOrder, Cluster, FaultPhase, Host, LinkDirection, Moment, Scenario, Span};
 
 use crate::addresses::{address_at, addresses, declared_hardware, host_id};
 use crate::asked::{Asked, AskedFor, Keeps};
 use crate::fault::effect::{Effect, Lookup, ServiceFault, effect};
 use crate::fault::machine::{MachineFault, has_machines};
 use crate::fault::{Engine, FaultOrder, Present, ResolvedTarget};
+use crate::journal::{Entry, order_words, sent_words, task_words};
 use crate::members::Members;
 use crate::rest::Rest;
 use crate::user::{KubeUser, Ready, User, UserConfig};
@@ -71,6 +74,8 @@ pub struct ConductorConfig {
     pub alteration: Option<Alteration>,
     /// The user asks over Kubernetes.
     pub kube: Option<KubeUser>,
+    /// The run is to be frozen when that is seen.
+    pub freeze_at: Option<Moment>,
 }
 
 /// What is to be done to virtual machines.
@@ -187,6 +192,10 @@ pub struct Conductor {
     /// Something was seen since `until` was looked at: with thousands of hosts looking is not cheap.
     look_at_until: bool,
     rest: Rest,
+    /// What it was told and wanted, where the run may be frozen.
+    journal: Option<Vec<Entry>>,
+    /// Waits for the moment at which it is.
+    freeze: Option<Tracker>,
 }
 
 impl Conductor {
@@ -249,12 +258,15 @@ impl Conductor {
             now: Timestamp::default(),
             look_at_until: true,
             rest: Rest::default(),
+            journal: config.freeze_at.is_some().then(Vec::new),
+            freeze: config.freeze_at.clone().map(Tracker::new),
             config,
         }
     }
 
     /// Begins: writes the first lines of the history.
     pub fn start(&mut self, now: Timestamp) {
+        self.enter(|| Entry::Start { at: now.as_micros() });
         self.started = Some(now);
         self.faults.start(now);
         let info = self.config.info.clone();
@@ -264,7 +276,7 @@ impl Conductor {
             let what = What::HostNamed { host: id, name: host.name.clone(), kind };
             self.note(now, Source::Harness, None, what);
         }
-        self.wake(now);
+        self.woken(now);
     }
 
     /// The history so far.
@@ -291,6 +303,7 @@ impl Conductor {
         (request, status, took): (String, u16, Duration),
         bad: bool,
     ) {
+        self.enter(|| Entry::machine_answered(now, host, &request, status, took, bad));
         if host.is_some_and(|host| self.fleet.host_position(host).is_some()) {
             return;
         }
@@ -300,12 +313,17 @@ impl Conductor {
         let host = host.or_else(cluster).or_else(of_infra_env);
         let request = if host.is_none() { format!("{request}, asked by a machine") } else { request };
         if let Some(what) = self.asked.told(now, AskedFor { who: host, request, status, bad, took }) {
-            self.observe(now, Source::Hosts, None, what);
+            self.seen(now, Source::Hosts, None, what);
         }
     }
 
     /// Time has come to `now`.
     pub fn wake(&mut self, now: Timestamp) {
+        self.enter(|| Entry::Wake { at: now.as_micros() });
+        self.woken(now);
+    }
+
+    fn woken(&mut self, now: Timestamp) {
         self.user.wake(now);
         if self.fleet.next_wake().is_some_and(|at| at <= now) {
             self.fleet.wake(now);
@@ -315,6 +333,7 @@ impl Conductor {
 
     /// An answer arrived.
     pub fn deliver(&mut self, now: Timestamp, mut reply: Reply) {
+        self.enter(|| Entry::answer(now, &reply));
         let who = reply.connection.checked_sub(USER_CONNECTIONS).and_then(|connection| self.fleet.who(connection));
         let sent = self.asked.when(&reply);
         if let Some(what) = self.asked.answered(now, &reply, who) {
@@ -339,13 +358,22 @@ impl Conductor {
 
     /// Somebody else saw something: the database, a console, the harness.
     pub fn observe(&mut self, now: Timestamp, source: Source, service_time: Option<Timestamp>, what: What) {
+        self.enter(|| Entry::seen(now, source, service_time, &what));
+        self.seen(now, source, service_time, what);
+    }
+
+    fn seen(&mut self, now: Timestamp, source: Source, service_time: Option<Timestamp>, what: What) {
         self.note(now, source, service_time, what);
         self.settle(now);
     }
 
     /// What faults want to be done to the service, to its database, or to the way there, in this order.
     pub fn take_tasks(&mut self) -> Vec<Task> {
-        std::mem::take(&mut self.tasks)
+        let tasks = std::mem::take(&mut self.tasks);
+        if !tasks.is_empty() {
+            self.enter(|| Entry::Tasks { what: task_words(&tasks) });
+        }
+        tasks
     }
 
     /// A task had an effect: on this host, or on nobody in particular.
@@ -363,6 +391,7 @@ impl Conductor {
 
     /// A task that takes its time is done.
     pub fn task_done(&mut self, now: Timestamp, fault: &str, how: &str) {
+        self.enter(|| Entry::Done { at: now.as_micros(), fault: fault.to_owned(), how: how.to_owned() });
         self.faults.done(fault, &self.directory, how);
         self.settle(now);
     }
@@ -389,12 +418,19 @@ impl Conductor {
         for send in &sends {
             self.asked.sent(self.now, send);
         }
+        if !sends.is_empty() {
+            self.enter(|| Entry::Sent { what: sent_words(&sends) });
+        }
         sends
     }
 
     /// What is to be done to virtual machines, since the last call.
     pub fn take_machine_orders(&mut self) -> Vec<MachineOrder> {
-        std::mem::take(&mut self.machine_orders)
+        let orders = std::mem::take(&mut self.machine_orders);
+        if !orders.is_empty() {
+            self.enter(|| Entry::Orders { what: order_words(&orders) });
+        }
+        orders
     }
 
     /// Is that a connection of the user (and not of a simulated host)?
@@ -420,93 +456,9 @@ impl Conductor {
         [self.user.next_wake(), self.fleet.next_wake(), fault, end].into_iter().flatten().min()
     }
 
-    fn deadline(&self, started: Timestamp) -> Timestamp {
-        started + self.config.scenario.budgets.total.under(self.config.clock_scale)
-    }
-
-    /// Has the run come to its end, and how?
-    pub fn ending(&mut self, now: Timestamp) -> Option<Ending> {
-        let started = self.started?;
-        if let Some(reason) = self.user.fatal() {
-            return Some(Ending::Stuck(reason.to_owned()));
-        }
-        if let Some(reason) = &self.dead {
-            return Some(Ending::Dead(reason.clone()));
-        }
-        if self.satisfied_at.is_none() && std::mem::take(&mut self.look_at_until) {
-            let clusters_ended = !self.config.scenario.until.clusters_ended || self.no_cluster_left();
-            let seen = || self.until.iter().all(|t| t.complete(&self.directory).is_some());
-            let named = || self.config.scenario.clusters.iter().all(|c| self.directory.clusters.contains_key(&c.name));
-            if clusters_ended && seen() && named() {
-                self.satisfied_at = Some(now);
-            }
-        }
-        let until = &self.config.scenario.until;
-        let rest_reached = until.rest.is_none() || self.rested_at(started).is_some_and(|at| at <= now);
-        let at_reached = until.at.is_none_or(|span| started + span.under(self.config.clock_scale) <= now);
-        if self.linger_until.is_none() && self.satisfied_at.is_some() && at_reached && rest_reached {
-            // The service names 60 s between polls; hosts scale that.
-            let poll = self.config.timing.next_instruction(60);
-            self.linger_until = Some(now + poll * until.idle_polls + until.then.under(self.config.clock_scale));
-        }
-        if self.linger_until.is_some_and(|at| at <= now) {
-            return Some(Ending::Complete);
-        }
-        if self.linger_until.is_none() && self.deadline(started) <= now {
-            let mut waiting_for = match until.rest {
-                Some(_) => self.rest.moving(&self.directory),
-                None => self.clusters_left(),
-            };
-            for tracker in &self.until {
-                if tracker.complete(&self.directory).is_none() {
-                    waiting_for.extend(tracker.missing(&self.directory));
-                }
-            }
-            waiting_for.dedup();
-            return Some(Ending::OutOfTime { waiting_for });
-        }
-        None
-    }
-
-    /// When everything will have been at rest for as long as the scenario wants, if nothing more happens; `None` while something
-    /// moves or is still to come, or when the scenario does not ask.
-    fn rested_at(&self, started: Timestamp) -> Option<Timestamp> {
-        let wanted = self.config.scenario.until.rest?;
-        let still = self.rest.is_still() && !self.user.has_plans() && !self.faults.has_plans();
-        still.then(|| self.rest.since().unwrap_or(started) + wanted.under(self.config.clock_scale))
-    }
-
-    /// Since when the run only lingers (idle polls, `then`), if it does.
-    pub fn lingering_since(&self) -> Option<Timestamp> {
-        self.satisfied_at
-    }
-
-    /// Are all clusters that are to be installed at their end? Looked for from where one was left the last time.
-    fn no_cluster_left(&mut self) -> bool {
-        let clusters = &self.config.scenario.clusters;
-        let left = |position: &usize| {
-            let cluster = &clusters[*position];
-            let id = self.directory.clusters.get(&cluster.name);
-            cluster.install == InstallMode::Auto && id.is_none_or(|id| !self.ended_clusters.contains(id))
-        };
-        let found = (self.left_from..clusters.len()).chain(0..self.left_from).find(left);
-        self.left_from = found.unwrap_or(0);
-        found.is_none()
-    }
-
-    fn clusters_left(&self) -> Vec<String> {
-        self.config
-            .scenario
-            .clusters
-            .iter()
-            .filter(|c| c.install == InstallMode::Auto)
-            .filter(|c| self.directory.clusters.get(&c.name).is_none_or(|id| !self.ended_clusters.contains(id)))
-            .map(|c| c.name.clone())
-            .collect()
-    }
-
-    /// One more look at everything before the history is closed.
+    /// One more look at everything before the history is closed. No journal has it.
     pub fn look_once_more(&mut self, now: Timestamp) {
+        self.journal = None;
         self.closing = true;
         self.observe(now, Source::Harness, None, What::LastLook {});
         // The history says of every fault when it ended.
@@ -560,6 +512,9 @@ impl Conductor {
         self.directory.observe(observation);
         for tracker in &mut self.until {
             self.look_at_until |= tracker.observe(&self.directory, observation);
+        }
+        if let Some(tracker) = &mut self.freeze {
+            tracker.observe(&self.directory, observation);
         }
         // Who has a role decides about some moments, and clusters end by their status.
         self.look_at_until |= matches!(

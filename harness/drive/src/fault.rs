@@ -209,6 +209,12 @@ impl Engine {
         (std::mem::take(&mut self.notes), std::mem::take(&mut self.orders))
     }
 
+    /// Those that have begun and are not over.
+    pub fn under_way(&self) -> Vec<String> {
+        let on = self.faults.iter().filter(|live| matches!(live.state, FaultState::On { .. }));
+        on.map(|live| live.fault.name.clone()).collect()
+    }
+
     /// Has a fault still to begin or to end at a time that is known?
     pub fn has_plans(&self) -> bool {
         self.faults.iter().any(|live| match &live.state {

@@ -5,6 +5,7 @@
 //!   to whom; [`requests`] which requests to the service go wrong.
 //! * [`addresses`] are those that a scenario's hosts have.
 //! * [`conductor`] brings user, simulated hosts and history together: real time and virtual time both use it.
+//! * [`journal`] is what a conductor was told, so that a frozen run can be continued.
 //! * [`simulate`] runs it all in virtual time over an in-memory transport.
 //! * [`hub`] is the Kubernetes API server of a run that asks over Kubernetes, with the service's controllers.
 //! * [`alterations`] are what can be wrong with service and hosts on purpose, to see what the judge notices.
@@ -21,6 +22,7 @@ pub mod explore;
 pub mod fault;
 pub mod hub;
 pub mod interleave;
+pub mod journal;
 mod members;
 pub mod prepare;
 pub mod requests;

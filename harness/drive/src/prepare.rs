@@ -654,6 +654,7 @@ impl Prepared {
                 label: None,
                 releases: self.settings.release_images.iter().map(|r| (r.version.clone(), r.url.clone())).collect(),
             }),
+            freeze_at: None,
         }
     }
 

@@ -21,5 +21,6 @@ pub mod process;
 mod spawn;
 pub mod ssh;
 pub mod supervisor;
+pub mod tree;
 mod try_out;
 pub mod wait;

@@ -86,13 +86,15 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Makes a fresh pair, for machines at these addresses.
+    /// Makes a fresh pair, for machines at these addresses; or takes the one that was kept in a folder ([`Keys::keep`]), which the machines know
+    /// already.
     ///
     /// # Errors
-    /// `ssh-keygen` is missing or fails, or a file cannot be written.
+    /// `ssh-keygen` is missing or fails, or a file cannot be read or written.
     pub fn create<'a>(
         ledger: &Arc<Ledger>,
         hosts: impl Iterator<Item = (&'a str, &'a [IpAddr])>,
+        kept: Option<&Path>,
     ) -> Result<Self, SshError> {
         let folder = std::env::temp_dir().join(format!("vlab-ssh-{}", ledger.run()));
         let token = ledger.record(Resource::Directory { path: folder.clone() })?;
@@ -103,8 +105,11 @@ impl Keys {
         }
         let mut keys = Self { folder, public: String::new(), entry: (Arc::clone(ledger), token) };
         let key = keys.folder.join(KEY);
-        generate(&key, &format!("vlab run {}", ledger.run()))?;
         let public = key.with_extension("pub");
+        match kept {
+            None => generate(&key, &format!("vlab run {}", ledger.run()))?,
+            Some(kept) => copy_pair(&kept.join(KEY), &key)?,
+        }
         keys.public = fs::read_to_string(&public).map_err(at(&public))?.trim().to_owned();
         let config = keys.folder.join(CONFIG);
         // In a folder that nobody else can enter.
@@ -117,6 +122,14 @@ impl Keys {
     pub fn door(&self, namespace: &Arc<Namespace>) -> Door {
         let (ledger, _) = &self.entry;
         Door { config: self.folder.join(CONFIG), namespace: Arc::clone(namespace), ledger: Arc::clone(ledger) }
+    }
+
+    /// Copies the pair into a folder that is there, and that nobody else can enter.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn keep(&self, into: &Path) -> Result<(), SshError> {
+        copy_pair(&self.folder.join(KEY), &into.join(KEY))
     }
 
     /// The public key, as one line of `authorized_keys`.
@@ -169,6 +182,14 @@ impl Drop for Keys {
             tracing::warn!(%error, folder = %self.folder.display(), "the keys of the run stay behind");
         }
     }
+}
+
+/// With their modes: `ssh` wants the private one to be its owner's alone.
+fn copy_pair(from: &Path, to: &Path) -> Result<(), SshError> {
+    for (from, to) in [(from.to_owned(), to.to_owned()), (from.with_extension("pub"), to.with_extension("pub"))] {
+        fs::copy(&from, &to).map_err(at(&from))?;
+    }
+    Ok(())
 }
 
 /// Makes a key pair without a passphrase: `key`, for its owner only, and `key` with `.pub` behind it.

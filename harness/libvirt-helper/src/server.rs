@@ -122,9 +122,10 @@ impl Server {
 
     fn try_call(&self, call: &HelperCall) -> Result<HelperAnswer, Error> {
         match call {
-            HelperCall::Create { xml } => {
+            HelperCall::Create { xml, paused } => {
                 let started = Instant::now();
-                let domain = Domain::create_xml(&self.connection, xml, self.flags)?;
+                let flags = if *paused { self.flags | virt::sys::VIR_DOMAIN_START_PAUSED } else { self.flags };
+                let domain = Domain::create_xml(&self.connection, xml, flags)?;
                 let took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
                 self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(domain.get_name()?);
                 return Ok(HelperAnswer::Started { took_us });

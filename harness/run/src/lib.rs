@@ -17,5 +17,6 @@ pub mod real;
 pub mod rundir;
 pub mod service;
 pub mod session;
+pub mod snapshot;
 pub mod traffic;
 pub mod ui;

@@ -48,6 +48,8 @@ pub struct Traffic {
     answers: mpsc::UnboundedSender<TimedReply>,
     tally: Tally,
     dice: Dice,
+    /// How many were sent and not answered yet.
+    under_way: usize,
 }
 
 /// Counts of the hosts' requests (not of the user's).
@@ -72,8 +74,8 @@ impl Traffic {
         dice: Dice,
     ) -> (Self, mpsc::UnboundedReceiver<TimedReply>) {
         let (answers, receiver) = mpsc::unbounded_channel();
-        let (to_hub, lines, tally) = (None, Vec::new(), Tally::default());
-        (Self { user, hosts, hub, to_hub, lines, answers, tally, dice }, receiver)
+        let (to_hub, lines, tally, under_way) = (None, Vec::new(), Tally::default(), 0);
+        (Self { user, hosts, hub, to_hub, lines, answers, tally, dice, under_way }, receiver)
     }
 
     /// Sends a request over its connection, after those that wait there already. What the interleaving does with it is given back, for the
@@ -81,6 +83,7 @@ impl Traffic {
     pub fn send(&mut self, send: Send) -> Option<What> {
         let operation = operation_of(send.request.method, &send.request.path).unwrap_or("other");
         let by_user = Conductor::is_user(send.connection);
+        self.under_way += 1;
         if !by_user {
             self.tally.offered += 1;
         }
@@ -107,6 +110,7 @@ impl Traffic {
     /// Counts an answer and gives it to the actor. Latency counts from when the actor asked, so that a service that makes
     /// hosts queue does not look fast.
     pub fn count(&mut self, answer: TimedReply) -> Reply {
+        self.under_way -= 1;
         if !answer.by_user {
             match &answer.reply.result {
                 Ok(response) => {
@@ -133,6 +137,11 @@ impl Traffic {
             }
         }
         answer.reply
+    }
+
+    /// How many requests are not answered yet.
+    pub fn under_way(&self) -> usize {
+        self.under_way
     }
 
     /// What was counted so far.

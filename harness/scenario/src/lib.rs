@@ -17,6 +17,7 @@ mod faults;
 mod file;
 mod follow;
 mod interleaving;
+mod moment;
 mod parse;
 mod paths;
 mod plan;
@@ -36,6 +37,7 @@ pub use events::EVENT_NAMES;
 pub use faults::*;
 pub use follow::{Deviation, SequenceStep, Times, follow};
 pub use interleaving::Interleaving;
+pub use moment::named_moment;
 pub use plan::{
     LoadPhase, LoadPlan, PhaseKind, PlannedClusters, SHORTEST_SOAK, StopWhen, Thresholds, load_plan, plan_schema_text,
 };

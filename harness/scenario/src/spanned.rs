@@ -427,6 +427,11 @@ const HAPPENINGS_OF_CLUSTERS: &[&str] = &[
 /// What happens to a cluster and names the host on which it does.
 const HAPPENINGS_IN_A_CLUSTER: &[&str] = &["bootkube-started", "etcd-member-added", "etcd-quorum-lost"];
 
+/// All of them that have a fixed name.
+pub(crate) fn happenings() -> impl Iterator<Item = &'static str> {
+    [HAPPENINGS_OF_HOSTS, HAPPENINGS_OF_CLUSTERS].into_iter().flatten().copied()
+}
+
 impl Scalar for Happening {
     fn read(text: &str) -> Result<Self, Complaint> {
         let of_cluster = HAPPENINGS_OF_CLUSTERS.contains(&text);

@@ -2,7 +2,7 @@
 //! polled.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 
@@ -38,15 +38,16 @@ impl AsRawFd for Watch {
 }
 
 impl Follow {
-    /// Begins at the start of the file, which must be there.
+    /// Begins at that byte of the file, which must be there.
     ///
     /// # Errors
     /// The file cannot be read or watched.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path, byte: u64) -> io::Result<Self> {
         let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         // Watched before it is read for the first time: nothing is missed between the two.
         watch.add_watch(path, AddWatchFlags::IN_MODIFY)?;
-        let file = File::open(path)?;
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(byte))?;
         #[expect(unsafe_code, reason = "tokio cannot see that the number stays the same and open")]
         // SAFETY: `Watch` owns the inotify instance and gives out its one number until it is dropped, and `AsyncFd` owns
         // `Watch`.
@@ -81,6 +82,18 @@ impl Follow {
     /// # Errors
     /// The file cannot be read any more.
     pub fn drain(&mut self) -> io::Result<Vec<String>> {
+        let mut lines = self.whole_lines()?;
+        if !self.rest.is_empty() {
+            lines.push(String::from_utf8_lossy(&std::mem::take(&mut self.rest)).into_owned());
+        }
+        Ok(lines)
+    }
+
+    /// The same without what has no end yet.
+    ///
+    /// # Errors
+    /// The file cannot be read any more.
+    pub fn whole_lines(&mut self) -> io::Result<Vec<String>> {
         let mut lines = Vec::new();
         loop {
             while let Some(line) = self.take_line() {
@@ -90,9 +103,6 @@ impl Follow {
             if self.at_end {
                 break;
             }
-        }
-        if !self.rest.is_empty() {
-            lines.push(String::from_utf8_lossy(&std::mem::take(&mut self.rest)).into_owned());
         }
         Ok(lines)
     }
@@ -132,7 +142,7 @@ mod tests {
     async fn lines_come_as_they_are_written_and_halves_are_kept() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"one\r\ntw").unwrap();
-        let mut follow = Follow::open(file.path()).unwrap();
+        let mut follow = Follow::open(file.path(), 0).unwrap();
         assert_eq!(within(follow.next_line()).await, "one");
         // Nothing whole is there: it waits, and a waiting that is given up loses nothing.
         assert!(tokio::time::timeout(Duration::from_millis(20), follow.next_line()).await.is_err());
@@ -150,7 +160,7 @@ mod tests {
     async fn a_line_without_end_does_not_fill_the_memory() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&vec![b'x'; LINE_MAX * 2 + 5]).unwrap();
-        let mut follow = Follow::open(file.path()).unwrap();
+        let mut follow = Follow::open(file.path(), 0).unwrap();
         assert_eq!(within(follow.next_line()).await.len(), LINE_MAX);
         assert_eq!(follow.drain().unwrap().iter().map(String::len).collect::<Vec<_>>(), [LINE_MAX, 5]);
     }

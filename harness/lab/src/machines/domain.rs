@@ -221,6 +221,10 @@ pub struct Placement {
     pub ovmf_code: Option<PathBuf>,
     /// Environment of QEMU: how the ledger finds it.
     pub env: Vec<(String, String)>,
+    /// It may be frozen later: its processor has only what can be written down.
+    pub movable: bool,
+    /// It does not boot: it goes on from what was written down.
+    pub frozen: bool,
 }
 
 impl Placement {
@@ -402,7 +406,7 @@ pub fn domain_xml(spec: &MachineSpec, placement: &Placement) -> Result<String, S
     }
     xml.empty("smbios", &[("mode", "sysinfo")]);
     xml.close("os");
-    processor(&mut xml, placement.accel);
+    processor(&mut xml, placement.accel, placement.movable);
     xml.empty("clock", &[("offset", "utc")]);
     xml.text("on_poweroff", &[], "destroy");
     xml.text("on_reboot", &[], "restart");
@@ -439,7 +443,7 @@ fn sysinfo(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     }
 }
 
-fn processor(xml: &mut Xml, accel: Accel) {
+fn processor(xml: &mut Xml, accel: Accel, movable: bool) {
     xml.open("features", &[]);
     xml.empty("acpi", &[]);
     xml.empty("apic", &[]);
@@ -450,6 +454,7 @@ fn processor(xml: &mut Xml, accel: Accel) {
     }
     xml.close("features");
     match accel {
+        Accel::Kvm if movable => xml.empty("cpu", &[("mode", "host-passthrough"), ("migratable", "on")]),
         Accel::Kvm => xml.empty("cpu", &[("mode", "host-passthrough"), ("migratable", "off")]),
         Accel::Tcg => {
             xml.open("cpu", &[("mode", "maximum")]);
@@ -466,10 +471,15 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     // The chipset's SATA controller is there whether libvirt is asked for one or not, and takes every kernel a while.
     let no_sata = !spec.disks.iter().any(|disk| disk.bus == Bus::Sata);
     let mut nvme = spec.disks.iter().enumerate().filter(|(_, disk)| disk.bus == Bus::Nvme).peekable();
-    if !no_sata && !spec.tpm && placement.env.is_empty() && nvme.peek().is_none() {
+    if !no_sata && !spec.tpm && placement.env.is_empty() && nvme.peek().is_none() && !placement.frozen {
         return;
     }
     xml.open("qemu:commandline", &[]);
+    if placement.frozen {
+        for argument in ["-incoming", "defer"] {
+            xml.empty("qemu:arg", &[("value", argument)]);
+        }
+    }
     if no_sata {
         for argument in ["-machine", "sata=off"] {
             xml.empty("qemu:arg", &[("value", argument)]);
@@ -729,6 +739,8 @@ mod tests {
 
     fn placement(accel: Accel) -> Placement {
         Placement {
+            movable: false,
+            frozen: false,
             domain: "run1-master-0".into(),
             accel,
             directory: "/run/lab/master-0".into(),

@@ -150,7 +150,15 @@ impl Machine {
     /// # Errors
     /// The file cannot be read.
     pub fn console(&self) -> io::Result<console::Follow> {
-        console::Follow::open(&self.placement.console_log)
+        console::Follow::open(&self.placement.console_log, 0)
+    }
+
+    /// Its console from that byte on.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn console_from(&self, byte: u64) -> io::Result<console::Follow> {
+        console::Follow::open(&self.placement.console_log, byte)
     }
 
     /// Switches it on: after [`Machine::power_off`], or after it has switched itself off.
@@ -158,10 +166,20 @@ impl Machine {
     /// # Errors
     /// It is on, or libvirt refuses.
     pub async fn power_on(&self) -> Result<(), MachineError> {
+        // What it goes on from was used up: another time it boots.
+        let xml = if self.placement.frozen {
+            domain::domain_xml(&self.spec, &Placement { frozen: false, ..self.placement.clone() })?
+        } else {
+            self.xml.clone()
+        };
+        self.start(xml, false).await
+    }
+
+    pub(super) async fn start(&self, xml: String, paused: bool) -> Result<(), MachineError> {
         if self.spec.tpm {
             self.start_tpm().await?;
         }
-        let done = self.call("start", HelperCall::Create { xml: self.xml.clone() }).await?;
+        let done = self.call("start", HelperCall::Create { xml, paused }).await?;
         if let HelperAnswer::Started { took_us } = done {
             tracing::debug!(machine = self.name(), took_us, "started");
         }
@@ -440,7 +458,7 @@ impl Machine {
         self.placement.domain.clone()
     }
 
-    fn wrong(&self, what: &str, why: String) -> MachineError {
+    pub(super) fn wrong(&self, what: &str, why: String) -> MachineError {
         MachineError::Call { machine: self.spec.name.clone(), what: what.to_owned(), why }
     }
 

@@ -11,11 +11,12 @@
 //! Machines::start(options)           helper, connection
 //!   .reserve(&specs)                 memory for the whole plan, or a refusal with numbers: call it before anything starts
 //!   .create(spec)    -> Machine      disks, firmware variables, TPM, domain; started
+//!   .thaw(spec, folder) -> Machine   the same from what Machine::freeze has written; it stands still until .resume()
 //!   .events()                        what happens to machines, pushed (broadcast); see [`MachineEvent::words`]
 //!   .failed()                        the helper has died: the run is inconclusive
 //!   .stop()                          everything gone
 //! Machine: power_off, power_on, shutdown, reset, pause, resume, set_link, eject, fail_disk, heal_disk, limit_writes,
-//!          screenshot, usage, console (lines as they come), console_log, console_socket
+//!          freeze, screenshot, usage, console (lines as they come), console_log, console_socket
 //! ```
 //!
 //! A [`MachineSpec`] has what a scenario says of a host; [`domain::domain_xml`] makes it a domain, purely. Console lines are
@@ -29,6 +30,7 @@
 
 pub mod console;
 pub mod domain;
+mod freeze;
 mod helper;
 pub mod leftover;
 mod machine;
@@ -57,6 +59,7 @@ use crate::ssh::Access;
 use crate::wait;
 
 pub use domain::{Accel, BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Placement, Plug, SpecError, Vendor};
+pub use freeze::cannot_be_frozen;
 pub use helper::{HELPER, Versions, find_helper};
 pub use leftover::Leftover;
 pub use machine::{DiskFault, Machine, find_ovmf};
@@ -100,6 +103,8 @@ pub struct MachinesOptions {
     pub consoles: PathBuf,
     /// Where everything is written down.
     pub ledger: Arc<Ledger>,
+    /// They may be frozen: [`Machine::freeze`].
+    pub movable: bool,
 }
 
 impl MachinesOptions {
@@ -115,6 +120,7 @@ impl MachinesOptions {
             scratch: std::env::temp_dir(),
             consoles: consoles.to_path_buf(),
             ledger: Arc::clone(ledger),
+            movable: false,
         }
     }
 }
@@ -387,9 +393,27 @@ impl Machines {
     /// # Errors
     /// The spec is impossible, it does not fit, or libvirt refuses.
     pub async fn create(&self, spec: MachineSpec) -> Result<Machine, MachineError> {
+        self.make(spec, None).await
+    }
+
+    /// Makes a machine that goes on from what [`Machine::freeze`] has written into that folder. Its processors stand still until
+    /// [`Machine::resume`]. The folder stays as it is; the machine's disks are layers over those in it.
+    ///
+    /// # Errors
+    /// As [`Machines::create`]; what was written down is not there, or is not of this machine and this QEMU.
+    pub async fn thaw(&self, spec: MachineSpec, from: &Path) -> Result<Machine, MachineError> {
+        self.make(spec, Some(from)).await
+    }
+
+    async fn make(&self, spec: MachineSpec, from: Option<&Path>) -> Result<Machine, MachineError> {
         let inner = Arc::clone(&self.inner);
-        let machine = blocking(move || inner.prepare(spec)).await?;
-        match machine.power_on().await {
+        let kept = from.map(Path::to_owned);
+        let machine = blocking(move || inner.prepare(spec, kept.as_deref())).await?;
+        let started = match from {
+            None => machine.power_on().await,
+            Some(from) => machine.load(from).await,
+        };
+        match started {
             Ok(()) => Ok(machine),
             // Nobody knows what is still being started: it stays in the books until the helper is gone.
             Err(error @ (MachineError::NoAnswer { .. } | MachineError::HelperGone { .. })) => Err(error),
@@ -451,7 +475,10 @@ impl Inner {
     }
 
     /// Everything but starting it.
-    fn prepare(self: Arc<Self>, spec: MachineSpec) -> Result<Machine, MachineError> {
+    fn prepare(self: Arc<Self>, mut spec: MachineSpec, kept: Option<&Path>) -> Result<Machine, MachineError> {
+        if let Some(kept) = kept {
+            freeze::over(&mut spec, kept);
+        }
         domain::check(&spec)?;
         if lock(&self.state).machines.contains_key(&spec.name) {
             let (machine, what) = (spec.name, "make it".to_owned());
@@ -486,6 +513,8 @@ impl Inner {
             emulator,
             ovmf_code: ovmf.as_ref().map(|(code, _)| code.clone()),
             env: vec![(MARK.to_owned(), options.ledger.mark(token))],
+            movable: options.movable,
+            frozen: kept.is_some(),
         };
         let made = domain::domain_xml(&spec, &placement).map_err(MachineError::from).and_then(|xml| {
             fs::create_dir(&directory).map_err(io_at(&directory))?;
@@ -497,7 +526,8 @@ impl Inner {
                 fs::write(&file, content).map_err(io_at(&file))?;
             }
             if let Some((_, variables)) = &ovmf {
-                fs::copy(variables, placement.nvram()).map_err(io_at(variables))?;
+                let variables = kept.map_or_else(|| variables.clone(), freeze::variables);
+                fs::copy(&variables, placement.nvram()).map_err(io_at(&variables))?;
             }
             // There before anybody follows it. A machine of this name that was here before has its lines above.
             File::options()

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of what is said here. Both sides compare it first: they may come from different builds.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// A request. Answers carry the same `id` and may come in another order than the requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub enum HelperCall {
     Create {
         /// The domain as libvirt wants it.
         xml: String,
+        /// Its processors stand still until [`HelperCall::Resume`].
+        paused: bool,
     },
     /// Power off, at once.
     Destroy {

@@ -264,8 +264,11 @@ pub fn ip_batch(spec: &NetworkSpec, owner: u32) -> String {
     let mut text = String::new();
     for (place, segment) in segments(spec) {
         let bridge = bridge(place);
-        // Without spanning tree a port forwards at once.
-        let _ = writeln!(text, "link add {bridge} type bridge stp_state 0 forward_delay 0 mcast_snooping 0");
+        // Without spanning tree a port forwards at once. Its own address is always the same: machines that were frozen know it.
+        let _ = writeln!(
+            text,
+            "link add {bridge} address 02:76:6c:61:62:{place:02x} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
+        );
         for gateway in &segment.gateways {
             // An IPv6 address that is still being looked for elsewhere cannot be listened on.
             let nodad = if gateway.addr().is_ipv6() { " nodad" } else { "" };

@@ -89,6 +89,8 @@ pub struct PgOptions {
     pub cache: Option<PathBuf>,
     /// Further settings of the server, stronger than the ones above.
     pub settings: Vec<(String, String)>,
+    /// The data of a server that was kept ([`PgCluster::keep`]), instead of an empty one.
+    pub content: Option<PathBuf>,
 }
 
 impl Default for PgOptions {
@@ -104,6 +106,7 @@ impl Default for PgOptions {
             ledger: None,
             cache: template::cache_dir(),
             settings: Vec::new(),
+            content: None,
         }
     }
 }
@@ -389,6 +392,18 @@ impl PgCluster {
         Ok(())
     }
 
+    /// Stops the server and copies its data into a new folder, from which [`PgOptions::content`] begins.
+    ///
+    /// # Errors
+    /// When the server is not ours, or the files cannot be copied.
+    pub async fn keep(&self, into: &Path) -> Result<(), PgError> {
+        let ServerKind::Own(own) = &self.kind else { return Err(PgError::NotOurs("keep")) };
+        self.halt().await?;
+        let (data, into) = (own.data.clone(), into.to_owned());
+        let copied = tokio::task::spawn_blocking(move || template::copy_out(&data, &into)).await;
+        copied.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    }
+
     /// Stops the server (fast: open transactions are rolled back) and removes all that it had; on the server of
     /// `DATABASE_URL` drops our databases. A second call does nothing.
     ///
@@ -453,7 +468,10 @@ impl Own {
                 chown(dir, Some(uid), Some(gid)).map_err(fail)?;
             }
         }
-        let from_cache = template::fill(&own.binaries, &own.data, user, options.cache.as_deref())?;
+        let from_cache = match &options.content {
+            Some(kept) => template::take_over(&own.binaries, kept, &own.data, user).map(|()| true)?,
+            None => template::fill(&own.binaries, &own.data, user, options.cache.as_deref())?,
+        };
         if let Some(ledger) = &own.ledger {
             own.entries.push(ledger.record(Resource::PostgresCluster { data_dir: own.data.clone() })?);
         }

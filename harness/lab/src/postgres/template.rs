@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, chown};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +11,7 @@ use std::process::Command;
 use super::binaries::Binaries;
 use super::error::PgError;
 use crate::ledger::check_is_ours;
+use crate::tree::copy_tree;
 
 /// Name of the superuser in all clusters.
 pub(super) const SUPERUSER: &str = "vlab";
@@ -40,6 +41,29 @@ pub(super) fn fill(
         tracing::info!(%error, template = %template.display(), "the result of initdb is not kept");
     }
     Ok(false)
+}
+
+/// Fills the empty directory `data` with what was kept of another server of the same major version.
+pub(super) fn take_over(
+    binaries: &Binaries,
+    kept: &Path,
+    data: &Path,
+    user: Option<(u32, u32)>,
+) -> Result<(), PgError> {
+    let fail = |error| PgError::Io { what: "copy", path: kept.to_owned(), error };
+    let of = fs::read_to_string(kept.join("PG_VERSION")).map_err(fail)?;
+    let ours = binaries.version.split(['.', ' ']).next().unwrap_or_default();
+    if of.trim() != ours {
+        let error = format!("it is of PostgreSQL {}, and here is {}", of.trim(), binaries.version);
+        return Err(fail(io::Error::other(error)));
+    }
+    copy_tree(kept, data, user).map_err(fail)
+}
+
+/// Copies the data of a server that does not run into a new folder, for its owner only.
+pub(super) fn copy_out(data: &Path, into: &Path) -> Result<(), PgError> {
+    let copied = fs::DirBuilder::new().mode(0o700).create(into).and_then(|()| copy_tree(data, into, None));
+    copied.map_err(|error| PgError::Io { what: "copy", path: data.to_owned(), error })
 }
 
 /// Where templates and what was found out about this machine lie: `$XDG_CACHE_HOME/vlab`, else `~/.cache/vlab`; `None` without a home.
@@ -104,26 +128,3 @@ fn keep(data: &Path, template: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies what is in `from` into the existing directory `to`, with modes, and gives it to `user`. A cluster has only
-/// files and directories.
-fn copy_tree(from: &Path, to: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
-    let give = |path: &Path| match user {
-        Some((uid, gid)) => chown(path, Some(uid), Some(gid)),
-        None => Ok(()),
-    };
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            fs::DirBuilder::new().mode(0o700).create(&target)?;
-            copy_tree(&source, &target, user)?;
-        } else if kind.is_file() {
-            fs::copy(&source, &target)?;
-        } else {
-            return Err(io::Error::other(format!("{} is neither a file nor a directory", source.display())));
-        }
-        give(&target)?;
-    }
-    Ok(())
-}

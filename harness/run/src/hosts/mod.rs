@@ -9,10 +9,12 @@
 pub mod simulated;
 pub mod vm;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_client::Endpoint;
@@ -80,6 +82,10 @@ pub struct HostsOrder<'a> {
     pub ledger: &'a Arc<Ledger>,
     /// What is known already of this computer's virtual machines.
     pub ability: Option<&'a vm::Ability>,
+    /// They are to be frozen.
+    pub movable: bool,
+    /// They were written down in that folder, and go on.
+    pub from: Option<&'a Path>,
     /// Is told what takes long.
     pub tell: fn(&str),
     /// Cancelled when the user wants an end.
@@ -112,8 +118,47 @@ pub trait RunningHosts: Send + Sync {
     /// How to get into them, for people.
     fn entrance(&self) -> Vec<String>;
 
+    /// Nothing happens on them any more, so that they can be frozen.
+    ///
+    /// # Errors
+    /// One cannot be frozen as it is now, and why.
+    fn stand_still(&mut self) -> BoxFuture<'_, Result<(), LabError>>;
+
+    /// Writes down what they are, after [`RunningHosts::stand_still`]. What they have said until then is in the news.
+    ///
+    /// # Errors
+    /// One cannot be written down.
+    fn freeze<'a>(&'a mut self, into: &'a Path) -> BoxFuture<'a, Result<Frozen, LabError>>;
+
+    /// They are there again as they were written down in that folder, and stand still. What was done to them until then is known.
+    ///
+    /// # Errors
+    /// One cannot be had again.
+    fn thaw<'a>(
+        &'a mut self,
+        from: &'a Path,
+        frozen: &'a Frozen,
+        done: Vec<MachineOrder>,
+    ) -> BoxFuture<'a, Result<(), LabError>>;
+
+    /// They go on, after [`RunningHosts::thaw`].
+    ///
+    /// # Errors
+    /// One does not.
+    fn go_on(&mut self) -> BoxFuture<'_, Result<(), LabError>>;
+
     /// Switches everything off and removes it: what could not be, and what they said until then.
     fn stop(self: Box<Self>) -> BoxFuture<'static, Stopped>;
+}
+
+/// What is known of hosts that were written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frozen {
+    /// Each machine, and how many bytes of its console were taken in.
+    pub machines: BTreeMap<String, u64>,
+    /// What emulated them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qemu: Option<String>,
 }
 
 /// What stopping hosts came to: what could not be removed, and what they said until then.

@@ -10,7 +10,7 @@ use vlab_drive::prepare::Prepared;
 use vlab_judge::result::RunResult;
 use vlab_scenario::HostKind;
 
-use super::{HostFile, HostProvider, HostsOrder, News, RunningHosts, Stopped};
+use super::{Frozen, HostFile, HostProvider, HostsOrder, News, RunningHosts, Stopped};
 use crate::error::LabError;
 use crate::service::{BoxFuture, Inside};
 
@@ -67,6 +67,27 @@ impl RunningHosts for Played {
 
     fn entrance(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn stand_still(&mut self) -> BoxFuture<'_, Result<(), LabError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn freeze<'a>(&'a mut self, _: &'a Path) -> BoxFuture<'a, Result<Frozen, LabError>> {
+        Box::pin(async { Ok(Frozen::default()) })
+    }
+
+    fn thaw<'a>(
+        &'a mut self,
+        _: &'a Path,
+        _: &'a Frozen,
+        _: Vec<MachineOrder>,
+    ) -> BoxFuture<'a, Result<(), LabError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn go_on(&mut self) -> BoxFuture<'_, Result<(), LabError>> {
+        Box::pin(async { Ok(()) })
     }
 
     fn stop(self: Box<Self>) -> BoxFuture<'static, Stopped> {

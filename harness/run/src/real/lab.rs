@@ -13,6 +13,7 @@ use vlab_lab::supervisor::Supervisor;
 use vlab_lab::{gc, leaks};
 
 use super::files::logs;
+use super::freeze::From;
 use super::{RealRun, lab_check};
 use crate::error::{LabError, lab};
 use crate::hosts::{self, RunningHosts};
@@ -64,10 +65,17 @@ impl RealRun<'_> {
             vlab: &self.options.vlab,
             ledger: &ledger,
             ability: self.options.ability.as_ref(),
+            movable: self.options.freeze.is_some(),
+            from: self.options.from.as_ref().map(|snapshot| snapshot.folder()),
             tell: self.options.tell,
             interrupted: &self.options.interrupted,
         };
-        let hosts = hosts::provider(self.prepared).start(&order, result).await?;
+        let mut hosts = hosts::provider(self.prepared).start(&order, result).await?;
+        if let Err(error) = self.thaw(&mut *hosts).await {
+            let (problems, _) = hosts.stop().await;
+            problems.into_iter().for_each(|problem| lab_check(result, problem));
+            return Err(error);
+        }
         match Box::pin(self.start_service(result, ledger, hosts.inside())).await {
             Ok(service) => {
                 // Starting it has brought others.
@@ -80,6 +88,16 @@ impl RealRun<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// Hosts that were frozen are there again, and stand still. From now on times count as they did then.
+    async fn thaw(&mut self, hosts: &mut dyn RunningHosts) -> Result<(), LabError> {
+        let Some(snapshot) = &self.options.from else { return Ok(()) };
+        let left = snapshot.try_out(self.prepared).map_err(lab("snapshot"))?;
+        hosts.thaw(snapshot.folder(), &snapshot.manifest.machines, left.done).await?;
+        let shift = snapshot.shift(self.clock.now());
+        self.from = Some(From { snapshot: Arc::clone(snapshot), shift });
+        Ok(())
     }
 
     /// Which words the supervisor takes out of which logs should this process be killed.
@@ -111,6 +129,7 @@ impl RealRun<'_> {
             ready_within: self.options.ready_within,
             inside,
             hub: self.options.hub.as_ref().or(self.prepared.kube.then_some(&usual)),
+            from: self.from.as_ref().map(|from| (from.snapshot.folder(), from.shift)),
             secrets: &self.secrets,
             interrupted: &self.options.interrupted,
         };

@@ -3,6 +3,7 @@
 
 mod clock;
 mod files;
+mod freeze;
 mod hub;
 mod lab;
 mod look;
@@ -31,12 +32,15 @@ use vlab_scenario::{Host, Need, Scenario};
 
 use self::clock::Clock;
 use self::files::{environment, files, redact_logs};
+use self::freeze::From;
+use self::perform::Performed;
 use crate::error::LabError;
 use crate::hosts::vm;
 use crate::live::Show;
 use crate::rundir::{self, RunDir, Started};
 use crate::service::hub::{HubOrder, HubProgramEnd};
 use crate::service::{self, ProgramEnd, RunningService, Secrets};
+use crate::snapshot::{Snapshot, Wanted};
 
 /// How long it may take until the end of a service is told that does not listen any more.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
@@ -70,6 +74,10 @@ pub struct RealOptions {
     pub ability: Option<vm::Ability>,
     /// Is told what takes long before the run begins.
     pub tell: fn(&str),
+    /// The run is to be frozen, and ends with that.
+    pub freeze: Option<Wanted>,
+    /// The run goes on from that.
+    pub from: Option<Arc<Snapshot>>,
 }
 
 /// What a real run gives.
@@ -81,6 +89,8 @@ pub struct RunOutcome {
     pub result: RunResult,
     /// How to get into the lab, when it was kept.
     pub kept: Vec<String>,
+    /// It was frozen, so long after its start.
+    pub frozen: Option<Duration>,
 }
 
 /// A run that has a folder and nothing else yet.
@@ -112,7 +122,7 @@ fn open(prepared: &Prepared, options: &RealOptions) -> Result<Opened, Box<RunOut
         Err(error) => {
             result.finished_at = clock.now();
             result.cut_short(exit::INCONCLUSIVE, format!("the run's folder: {error}"));
-            Err(Box::new(RunOutcome { dir: None, result, kept: Vec::new() }))
+            Err(Box::new(RunOutcome { dir: None, result, kept: Vec::new(), frozen: None }))
         }
     }
 }
@@ -130,6 +140,10 @@ struct RealRun<'a> {
     secrets: Secrets,
     /// How to get into the lab, once it is decided that it stays.
     kept: Vec<String>,
+    /// What it goes on from, once it does.
+    from: Option<From>,
+    /// So long after its start it was frozen.
+    frozen: Option<Duration>,
 }
 
 impl<'a> RealRun<'a> {
@@ -143,6 +157,8 @@ impl<'a> RealRun<'a> {
             ledger: None,
             secrets: Secrets::new(prepared.secrets()),
             kept: Vec::new(),
+            from: None,
+            frozen: None,
         }
     }
 
@@ -158,8 +174,8 @@ impl<'a> RealRun<'a> {
         };
         let set_up = begun.elapsed();
         tracing::info!(?set_up, "the lab is up");
-        let (history, kept) = Box::pin(self.perform(lab, result, set_up)).await;
-        self.kept = kept;
+        let Performed { history, kept, frozen } = Box::pin(self.perform(lab, result, set_up)).await;
+        (self.kept, self.frozen) = (kept, frozen);
         history
     }
 }
@@ -205,7 +221,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     };
     if let Some(reason) = unmet {
         skip(prepared, &dir, clock, &mut result, &reason);
-        return RunOutcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() };
+        return RunOutcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new(), frozen: None };
     }
     let mut run = RealRun::new(prepared, &options, &dir, clock);
     let history = Box::pin(run.history(&mut result)).await;
@@ -218,6 +234,9 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
     if interrupted {
         result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");
+    } else if let (Some(after), Some(wanted)) = (run.frozen, &options.freeze) {
+        let reason = format!("frozen at `{}`, {:.1} s after its start; nothing was judged", wanted.words, after.as_secs_f64());
+        result.cut_short(exit::INCONCLUSIVE, reason);
     }
     result.files = files(&dir, prepared);
     if let Err(error) = write_all(dir.path(), &result, &history, &redactor) {
@@ -225,7 +244,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
         result.cut_short(exit::INCONCLUSIVE, format!("the reports could not be written: {error}"));
     }
     let kept = std::mem::take(&mut run.kept);
-    RunOutcome { dir: Some(dir.path().to_owned()), result, kept }
+    RunOutcome { dir: Some(dir.path().to_owned()), result, kept, frozen: run.frozen }
 }
 
 /// Why a run that asks over Kubernetes cannot have its API server here.
@@ -306,7 +325,7 @@ where
     run.clean_up(&mut result).await;
     result.finished_at = clock.now();
     result.files = files(&dir, prepared);
-    (RunOutcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new() }, done)
+    (RunOutcome { dir: Some(dir.path().to_owned()), result, kept: Vec::new(), frozen: None }, done)
 }
 
 /// The end of a service that nobody has stopped and that does not listen any more: who asked it may see that before the system tells that

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
-use vlab_api::Timestamp;
+use vlab_api::{Timestamp, actor};
 use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
 use vlab_drive::fault::effect::Program;
 use vlab_drive::hub::{by_controllers, command_behind};
@@ -61,10 +61,10 @@ struct Watcher {
 /// A run under way.
 pub(super) struct UnderWay<'a> {
     pub(super) run: &'a RealRun<'a>,
-    service: Arc<dyn RunningService>,
-    hosts: Box<dyn RunningHosts>,
+    pub(super) service: Arc<dyn RunningService>,
+    pub(super) hosts: Box<dyn RunningHosts>,
     pub(super) conductor: Conductor,
-    outside: Outside,
+    pub(super) outside: Outside,
     pub(super) traffic: Traffic,
     pub(super) answers: mpsc::UnboundedReceiver<TimedReply>,
     pub(super) watch: Watch,
@@ -72,9 +72,9 @@ pub(super) struct UnderWay<'a> {
     pub(super) hub: Option<Following>,
     /// Tells when this computer is too busy.
     pub(super) starved: Starvation,
-    live: Live,
+    pub(super) live: Live,
     memory: Memory,
-    begun: Timestamp,
+    pub(super) begun: Timestamp,
     /// How long the machine's programs had waited for a processor then.
     waited: Option<Duration>,
     /// When the hosts had nothing to do any more but to be there.
@@ -87,6 +87,24 @@ pub(super) struct UnderWay<'a> {
 struct End {
     ending: Option<Ending>,
     problem: Option<LabError>,
+    /// It is to be frozen.
+    freeze: bool,
+}
+
+impl End {
+    fn wrong(problem: LabError) -> Self {
+        Self { problem: Some(problem), ..Self::default() }
+    }
+}
+
+/// What became of a run.
+#[derive(Debug, Default)]
+pub(super) struct Performed {
+    pub(super) history: Vec<Observation>,
+    /// How to get into the lab, when that stays.
+    pub(super) kept: Vec<String>,
+    /// So long after its start it was frozen.
+    pub(super) frozen: Option<Duration>,
 }
 
 /// What happens next.
@@ -104,26 +122,30 @@ enum Event {
 }
 
 impl RealRun<'_> {
-    /// The run itself: its history, and how to get into the lab when that stays.
-    pub(super) async fn perform(
-        &self,
-        lab: Lab,
-        result: &mut RunResult,
-        set_up: Duration,
-    ) -> (Vec<Observation>, Vec<String>) {
+    /// The run itself.
+    pub(super) async fn perform(&self, lab: Lab, result: &mut RunResult, set_up: Duration) -> Performed {
         let outside = match Outside::new(self.prepared, &lab.service) {
             Ok(outside) => outside,
             Err(error) => {
                 lab_check(result, error);
                 lab.take_down(result).await;
-                return (Vec::new(), Vec::new());
+                return Performed::default();
             }
         };
         let mut under_way = self.wire(lab, outside, result).await;
-        let end = match under_way.connect() {
-            Ok(()) => under_way.go_on(result).await,
-            Err(problem) => End { ending: None, problem: Some(problem) },
+        let begun = self.begin(&mut under_way).and_then(|left| under_way.connect().map(|()| left));
+        let begun = match begun {
+            Ok(left) => under_way.take_up(left).await,
+            Err(problem) => Err(problem),
         };
+        let end = match begun {
+            Ok(()) => under_way.go_on(result).await,
+            Err(problem) => End::wrong(problem),
+        };
+        if let (true, Some(wanted)) = (end.freeze, &self.options.freeze) {
+            let frozen = under_way.freeze(wanted, result).await;
+            return Performed { frozen, ..Box::pin(under_way.take_down(None, result)).await };
+        }
         if let Some(what) = under_way.starved.last() {
             under_way.conductor.observe(self.clock.now(), Source::Harness, None, what);
         }
@@ -157,7 +179,8 @@ impl RealRun<'_> {
         if let Some(kube) = config.kube.as_mut().filter(|_| shared) {
             kube.label = Some((LABEL.to_owned(), label_value(&result.run.run_id)));
         }
-        let mut conductor = Conductor::new(config, Recorder::new(sink));
+        config.freeze_at = self.options.freeze.as_ref().map(|wanted| wanted.moment.clone());
+        let conductor = Conductor::new(config, Recorder::new(sink));
         let endpoint = service.about().hub.as_ref().map(|(endpoint, _)| endpoint.clone());
         let only = shared.then(|| self.prepared.namespaces());
         let hub = endpoint.as_ref().filter(|_| self.prepared.kube).map(|hub| Following::start(hub, only));
@@ -169,7 +192,6 @@ impl RealRun<'_> {
         );
         let live = Live::new(&self.options.live, &self.prepared.scenario, self.prepared.target.state_source());
         let (begun, waited) = (self.clock.now(), waited_for_a_processor());
-        conductor.start(begun);
         let memory = Memory::default();
         let idle_since = None;
         UnderWay {
@@ -273,7 +295,10 @@ impl UnderWay<'_> {
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if let Some(ending) = self.turn().await {
-                return End { ending: Some(ending), problem: None };
+                return End { ending: Some(ending), ..End::default() };
+            }
+            if self.is_to_freeze() {
+                return End { freeze: true, ..End::default() };
             }
             let event = self.next(&mut housekeeping).await;
             if let Some(end) = self.take_event(event, &mut housekeeping, result).await {
@@ -285,9 +310,7 @@ impl UnderWay<'_> {
     /// Does what the conductor wants; is that its end?
     async fn turn(&mut self) -> Option<Ending> {
         for send in self.conductor.take_sends() {
-            if let Some(what) = self.traffic.send(send) {
-                self.conductor.observe(self.run.clock.now(), Source::Harness, None, what);
-            }
+            self.send(send);
         }
         // Before the end is looked for: a fault that begins with the last thing that is waited for happens, too.
         self.outside.catch_up();
@@ -308,6 +331,13 @@ impl UnderWay<'_> {
             self.hosts.carry_out(order, now);
         }
         None
+    }
+
+    /// Sends a request; what the interleaving does with it is noted.
+    pub(super) fn send(&mut self, send: actor::Send) {
+        if let Some(what) = self.traffic.send(send) {
+            self.conductor.observe(self.run.clock.now(), Source::Harness, None, what);
+        }
     }
 
     async fn next(&mut self, housekeeping: &mut Interval) -> Event {
@@ -350,7 +380,7 @@ impl UnderWay<'_> {
                 None
             }
             Event::Ended(ended) => match surprise(&*self.service, ended) {
-                Surprise::Lab(error) => return Some(End { ending: None, problem: Some(self.dated(error)) }),
+                Surprise::Lab(error) => return Some(End::wrong(self.dated(error))),
                 Surprise::Product(check) => {
                     let text = check.message.clone();
                     self.conductor.observe(self.run.clock.now(), Source::Harness, None, What::Note { text });
@@ -376,7 +406,7 @@ impl UnderWay<'_> {
             }
             other => other,
         };
-        problem.map(|problem| End { ending: None, problem: Some(problem) })
+        problem.map(End::wrong)
     }
 
     /// What is wrong, with when that was.
@@ -483,7 +513,7 @@ impl UnderWay<'_> {
     /// Whatever the end was: faults are undone, evidence is taken, and everything is looked at once more.
     async fn gather(&mut self, end: End, result: &mut RunResult, set_up: Duration) -> Option<Ending> {
         let ended = self.run.clock.now();
-        let End { ending, mut problem } = end;
+        let End { ending, mut problem, .. } = end;
         self.live.finish();
         // Nothing stands still and nothing is broken when the last look is taken.
         for report in self.outside.finish().await {
@@ -510,13 +540,16 @@ impl UnderWay<'_> {
             self.run.load(result, &self.traffic, &self.memory, ended.since(since));
         }
         let span = Span { begun: self.begun, ended, set_up, waited: self.waited, ending: ending.as_ref() };
-        self.run.overhead(result, self.conductor.recorder().observations(), &span);
+        // Virtual time goes through all of it.
+        if self.run.from.is_none() {
+            self.run.overhead(result, self.conductor.recorder().observations(), &span);
+        }
         ending
     }
 
     /// What the last look has shown was in the database before, so that is read to its end. Of a lab that is broken only what
     /// can be had: the run proves nothing, and why is known.
-    async fn stop_watching(&mut self, broken: bool) {
+    pub(super) async fn stop_watching(&mut self, broken: bool) {
         self.take_told(None);
         self.watch.idle = None;
         let Some(Watcher { mut task, over }) = self.watch.watcher.take() else { return };
@@ -542,7 +575,7 @@ impl UnderWay<'_> {
     }
 
     /// Stops everything, unless it is to stay; the history, and how to get into what stays.
-    async fn take_down(mut self, ending: Option<&Ending>, result: &mut RunResult) -> (Vec<Observation>, Vec<String>) {
+    async fn take_down(mut self, ending: Option<&Ending>, result: &mut RunResult) -> Performed {
         if self.run.options.pause_on_failure {
             self.pause(result).await;
         }
@@ -569,7 +602,7 @@ impl UnderWay<'_> {
             lab_check(result, problem);
         }
         let how = if ending.is_some() { RunEnd::Ended } else { RunEnd::CutShort };
-        (conductor.finish(run.clock.now(), how), kept)
+        Performed { history: conductor.finish(run.clock.now(), how), kept, frozen: None }
     }
 
     /// Waits for the Enter key when the run has not passed so far. Hosts and user rest meanwhile; service and database go on.

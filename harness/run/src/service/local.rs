@@ -1,6 +1,7 @@
 //! A service that is a process of this computer, with PostgreSQL beside it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,16 +12,17 @@ use vlab_judge::result::Startup;
 use vlab_lab::postgres::{PgCluster, PgOptions, Tcp};
 use vlab_lab::proc::Usage;
 use vlab_lab::process::{Child, ProcessError};
+use vlab_lab::tree::copy_tree;
 use vlab_lab::wait::ReadyError;
 use vlab_model::lease::LOST;
 use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
 
 use super::environment::Database;
 use super::hub::{Hub, HubOrder};
-use super::scratch::Scratch;
+use super::scratch::{self, Scratch};
 use super::{
     About, BoxFuture, DATABASE, Down, Launch, Launcher, ProgramEnd, Restart, RunningService, STOP, ServiceOrder,
-    StartError, not_ended_well,
+    StartError, not_ended_well, shift,
 };
 use crate::error::{LabError, lab};
 
@@ -58,6 +60,7 @@ pub(super) async fn start(order: &ServiceOrder<'_>, kind: ProcessKind) -> Result
         log_file: Some(order.folder.join("postgresql.log")),
         ledger: order.ledger.clone(),
         tcp: if kind.tcp { Tcp::AnyPort } else { Tcp::Off },
+        content: order.from.map(|(from, _)| from.join(POSTGRES)),
         ..PgOptions::from_env()
     });
     // Not given up in the middle when the user interrupts: its directory would be left. It takes a moment only.
@@ -115,11 +118,22 @@ async fn start_on(
     postgres: &PgCluster,
     scratch: &mut Option<Scratch>,
 ) -> Result<(Launch, super::Launched), LabError> {
-    let conninfo = postgres.create_database(DATABASE).await.map_err(lab("postgresql"))?;
+    let conninfo = match order.from {
+        None => postgres.create_database(DATABASE).await.map_err(lab("postgresql"))?,
+        Some((_, by)) => {
+            let conninfo = postgres.conninfo_for(DATABASE);
+            shift::shift(&conninfo, &by).await.map_err(lab("snapshot"))?;
+            conninfo
+        }
+    };
     let tcp_conninfo = postgres.tcp_conninfo_for(DATABASE);
     if kind.scratch {
         let made = Scratch::create(order.run_id, order.ledger.clone(), !order.real_tools);
-        *scratch = Some(made.map_err(lab("service"))?);
+        let made = made.map_err(lab("service"))?;
+        if let Some((from, _)) = order.from {
+            copy_tree(&from.join(WORK), &scratch::work(made.path()), None).map_err(lab("snapshot"))?;
+        }
+        *scratch = Some(made);
         // The service may write it into its log.
         let database = tcp_conninfo.as_ref().and_then(|conninfo| Database::read(conninfo).ok());
         order.secrets.add(database.map(|database| database.password).unwrap_or_default());
@@ -167,6 +181,11 @@ pub(super) async fn hub_of(order: &ServiceOrder<'_>, wanted: &HubOrder) -> Resul
     // A real one is two programs with data on disk: it is not given up in the middle.
     if assets.is_some() { start.await } else { order.or_end(start).await }
 }
+
+/// Folder of PostgreSQL's data in that of a snapshot.
+const POSTGRES: &str = "postgres";
+/// Folder there of the service's own files.
+const WORK: &str = "work";
 
 /// A service that ends again and again is started after at most this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -308,6 +327,27 @@ impl RunningService for Local {
                 Box::pin(self.restart_postgres(order))
             }
         }
+    }
+
+    fn rest(self: Arc<Self>) -> BoxFuture<'static, Result<(), LabError>> {
+        let child = self.take_child();
+        Box::pin(async move {
+            let Some(child) = child else { return Err(LabError::new("snapshot", "the service does not run")) };
+            let ended = not_ended_well(child.stop(STOP).await);
+            ended.map_or(Ok(()), |how| Err(LabError::new("snapshot", format!("the service: {how}"))))
+        })
+    }
+
+    fn keep(self: Arc<Self>, into: PathBuf) -> BoxFuture<'static, Result<(), LabError>> {
+        // It is stopped, which surprises nobody.
+        self.postgres_down.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            self.postgres.keep(&into.join(POSTGRES)).await.map_err(lab("snapshot"))?;
+            let work = self.launch.scratch.as_ref().map(|folder| scratch::work(folder));
+            let Some(work) = work else { return Ok(()) };
+            let kept = into.join(WORK);
+            std::fs::create_dir(&kept).and_then(|()| copy_tree(&work, &kept, None)).map_err(lab("snapshot"))
+        })
     }
 
     fn last_lines(&self, which: Program, count: usize) -> Vec<String> {

@@ -15,6 +15,7 @@ pub mod process;
 pub mod ready;
 pub mod remote;
 pub mod scratch;
+pub mod shift;
 pub mod simulated;
 pub mod watch;
 
@@ -30,6 +31,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
+use vlab_drive::journal::Shift;
 use vlab_drive::prepare::Prepared;
 use vlab_drive::target::Target;
 use vlab_judge::result::Startup;
@@ -105,6 +107,22 @@ pub trait RunningService: Send + Sync {
     /// # Errors
     /// It cannot be stopped, or is not ready again.
     fn restart(self: Arc<Self>, order: Restart) -> BoxFuture<'static, Result<(), LabError>>;
+
+    /// Ends the service, and nothing it stands on: from the moment of the call its end is no surprise. For [`RunningService::keep`].
+    ///
+    /// # Errors
+    /// It cannot be frozen, or did not end well.
+    fn rest(self: Arc<Self>) -> BoxFuture<'static, Result<(), LabError>> {
+        Box::pin(async { Err(LabError::new("snapshot", "only a service that is a process of this computer can be frozen")) })
+    }
+
+    /// Writes down what it stands on, after [`RunningService::rest`].
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    fn keep(self: Arc<Self>, _: PathBuf) -> BoxFuture<'static, Result<(), LabError>> {
+        Box::pin(async { Err(LabError::new("snapshot", "only a service that is a process of this computer can be frozen")) })
+    }
 
     /// The last lines of a program's log.
     fn last_lines(&self, which: Program, count: usize) -> Vec<String>;
@@ -258,6 +276,8 @@ pub struct ServiceOrder<'a> {
     pub secrets: &'a Secrets,
     /// The API server that the service's controllers are to work on, where they are.
     pub hub: Option<&'a HubOrder>,
+    /// What it goes on from, and by how much the times in it are moved.
+    pub from: Option<(&'a Path, Shift)>,
     /// Cancelled when the user wants an end.
     pub interrupted: &'a CancellationToken,
 }

@@ -10,6 +10,7 @@
 mod console;
 mod events;
 mod faults;
+mod freeze;
 mod inside;
 mod medium;
 pub mod plan;

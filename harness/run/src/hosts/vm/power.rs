@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use vlab_lab::machines::{MachineSpec, Machines};
+use uuid::Uuid;
+use vlab_lab::machines::console::Follow;
+use vlab_lab::machines::{Machine, MachineSpec, Machines};
 use vlab_model::console::Classifier;
 use vlab_model::history::{HistoryPart, MachineMoment, Source, What};
 
@@ -28,6 +31,7 @@ pub(super) struct Switch {
     pub(super) over: CancellationToken,
     pub(super) clusters: Belonging,
     pub(super) classifiers: BTreeMap<String, Arc<Classifier>>,
+    pub(super) frozen: Arc<AtomicBool>,
 }
 
 impl Switch {
@@ -61,10 +65,15 @@ impl Switch {
         };
         let detail = format!("defined and started in {} ms", begun.elapsed().as_millis());
         self.tell(What::Machine { machine: name.clone(), did: MachineMoment::Defined, detail });
-        let mut console = match machine.console() {
-            Ok(console) => console,
-            Err(error) => return self.broken(LabError::new("consoles", format!("{name}: {error}"))),
-        };
+        match machine.console() {
+            Ok(console) => self.listen(machine, id, console, 0),
+            Err(error) => self.broken(LabError::new("consoles", format!("{name}: {error}"))),
+        }
+    }
+
+    /// A machine is there, and what its console says is heard. It has said so many lines already.
+    pub(super) fn listen(&self, machine: Arc<Machine>, id: Uuid, mut console: Follow, lines: usize) {
+        let name = machine.name().to_owned();
         self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), machine);
         self.grown.send_replace(());
         let mut listener = Listener {
@@ -72,9 +81,9 @@ impl Switch {
             machine: name,
             host: id,
             clusters: Arc::clone(&self.clusters),
-            lines: 0,
+            lines,
         };
-        let (news, over) = (self.news.clone(), self.over.clone());
+        let (news, over, frozen) = (self.news.clone(), self.over.clone(), Arc::clone(&self.frozen));
         let read = async move {
             loop {
                 let lines = tokio::select! {
@@ -90,7 +99,11 @@ impl Switch {
                     }
                 }
             }
-            match console.drain() {
+            let rest = match frozen.load(Ordering::Relaxed) {
+                true => console.whole_lines(),
+                false => console.drain(),
+            };
+            match rest {
                 Ok(lines) => listener.hear(&lines, &news),
                 Err(error) => {
                     let what = listener.incomplete(HistoryPart::Console, error.to_string());

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,9 +31,9 @@ use super::faults::{Injected, Injection, Reach};
 use super::medium::{fetch, foreign_images, whole};
 use super::plan::{IMAGES_PORT, PROGRAMS_PORT, Plan, PlannedMachine};
 use super::power::Switch;
-use super::{Made, programs, screenshot_file};
+use super::{Made, freeze, programs, screenshot_file};
 use crate::error::{LabError, lab};
-use crate::hosts::{HostsOrder, News, RunningHosts, Stopped};
+use crate::hosts::{Frozen, HostsOrder, News, RunningHosts, Stopped};
 use crate::service::{BoxFuture, Inside};
 
 /// How long the end of a run waits for what is just being done to machines: the way into an emulated one takes seconds.
@@ -43,20 +44,20 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// The machines of a run and their network.
 pub(super) struct VirtualLab {
     /// That of the run.
-    folder: PathBuf,
-    plan: Plan,
+    pub(super) folder: PathBuf,
+    pub(super) plan: Plan,
     ids: BTreeMap<String, Uuid>,
     /// Their names by their positions in the scenario, and whether they are of the pool.
-    hosts: BTreeMap<usize, (String, bool)>,
+    pub(super) hosts: BTreeMap<usize, (String, bool)>,
     classifiers: BTreeMap<String, Arc<Classifier>>,
     ledger: Arc<Ledger>,
-    network: Arc<Network>,
+    pub(super) network: Arc<Network>,
     reachable: Vec<Forward>,
     /// The image service, from here.
     images: Option<Endpoint>,
-    keys: Keys,
-    machines: Machines,
-    made: Made,
+    pub(super) keys: Keys,
+    pub(super) machines: Machines,
+    pub(super) made: Made,
     /// Told whenever a machine is on for the first time.
     grown: watch::Sender<()>,
     /// How many faults are just being done to machines.
@@ -66,20 +67,22 @@ pub(super) struct VirtualLab {
     /// Faults of clusters.
     of_clusters: BTreeSet<String>,
     /// The folder with discovery images.
-    media: (PathBuf, Token),
+    pub(super) media: (PathBuf, Token),
     /// The discovery image of each machine that is on, or on its way.
-    media_of: BTreeMap<String, PathBuf>,
+    pub(super) media_of: BTreeMap<String, PathBuf>,
     /// Which cluster each of them belongs to.
     clusters: Belonging,
-    news: mpsc::UnboundedSender<News>,
-    told: mpsc::UnboundedReceiver<News>,
+    pub(super) news: mpsc::UnboundedSender<News>,
+    pub(super) told: mpsc::UnboundedReceiver<News>,
     /// How they see the service.
     inside: Inside,
     /// Works that are given up at the end.
-    doing: JoinSet<()>,
+    pub(super) doing: JoinSet<()>,
     /// Readers that come to the end of what is there.
-    reading: Arc<Mutex<JoinSet<()>>>,
-    over: CancellationToken,
+    pub(super) reading: Arc<Mutex<JoinSet<()>>>,
+    pub(super) over: CancellationToken,
+    /// They are being frozen: half a line of a console is left for who goes on.
+    pub(super) frozen: Arc<AtomicBool>,
 }
 
 impl VirtualLab {
@@ -103,9 +106,11 @@ impl VirtualLab {
         let network = Network::start(plan.network.clone(), options).await.map_err(lab("lab network"))?;
         let clock = network.tell_time().map_err(lab("lab network"))?;
         let named = plan.network.hosts.iter().map(|host| (host.name.as_str(), host.addresses.as_slice()));
-        let keys = Keys::create(order.ledger, named).map_err(lab("ssh"))?;
+        let kept = order.from.map(|from| from.join(freeze::KEYS));
+        let keys = Keys::create(order.ledger, named, kept.as_deref()).map_err(lab("ssh"))?;
         let mut options = MachinesOptions::new(order.ledger, accel, order.folder);
         options.namespace = Some(Arc::clone(network.namespace()));
+        options.movable = order.movable || order.from.is_some();
         let machines = Machines::start(options).await.map_err(lab("libvirt"))?;
         let specs: Vec<MachineSpec> = plan.machines.iter().map(|machine| machine.spec.clone()).collect();
         machines.reserve(&specs).map_err(lab("memory"))?;
@@ -125,7 +130,10 @@ impl VirtualLab {
         }
         let (news, told) = mpsc::unbounded_channel();
         let mut doing = JoinSet::new();
-        doing.spawn(tell_events(machines.events(), machines.folder().to_path_buf(), news.clone()));
+        // That machines which were frozen are loaded and go on is nothing that happens to them.
+        if order.from.is_none() {
+            doing.spawn(tell_events(machines.events(), machines.folder().to_path_buf(), news.clone()));
+        }
         Ok(Self {
             folder: order.folder.to_path_buf(),
             plan,
@@ -152,6 +160,7 @@ impl VirtualLab {
             doing,
             reading: Arc::default(),
             over: CancellationToken::new(),
+            frozen: Arc::default(),
         })
     }
 
@@ -287,7 +296,7 @@ impl VirtualLab {
         });
     }
 
-    fn belongs(&self) -> MutexGuard<'_, BTreeMap<String, Uuid>> {
+    pub(super) fn belongs(&self) -> MutexGuard<'_, BTreeMap<String, Uuid>> {
         self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -305,7 +314,7 @@ impl VirtualLab {
         self.doing.spawn(async move { switch.again(&name, &medium).await });
     }
 
-    fn switch(&self) -> Switch {
+    pub(super) fn switch(&self) -> Switch {
         Switch {
             machines: self.machines.clone(),
             made: Arc::clone(&self.made),
@@ -315,6 +324,7 @@ impl VirtualLab {
             over: self.over.clone(),
             clusters: Arc::clone(&self.clusters),
             classifiers: self.classifiers.clone(),
+            frozen: Arc::clone(&self.frozen),
         }
     }
 }
@@ -432,6 +442,27 @@ impl RunningHosts for VirtualLab {
     fn entrance(&self) -> Vec<String> {
         let first = self.plan.machines.first().map(|machine| machine.spec.name.as_str());
         first.map(|name| format!("machines: vlab ssh {name}, vlab console {name} (they run)")).into_iter().collect()
+    }
+
+    fn stand_still(&mut self) -> BoxFuture<'_, Result<(), LabError>> {
+        Box::pin(self.all_stand_still())
+    }
+
+    fn freeze<'a>(&'a mut self, into: &'a Path) -> BoxFuture<'a, Result<Frozen, LabError>> {
+        Box::pin(self.write_down(into))
+    }
+
+    fn thaw<'a>(
+        &'a mut self,
+        from: &'a Path,
+        frozen: &'a Frozen,
+        done: Vec<MachineOrder>,
+    ) -> BoxFuture<'a, Result<(), LabError>> {
+        Box::pin(self.load(from, frozen, done))
+    }
+
+    fn go_on(&mut self) -> BoxFuture<'_, Result<(), LabError>> {
+        Box::pin(self.all_go_on())
     }
 
     fn stop(self: Box<Self>) -> BoxFuture<'static, Stopped> {
