@@ -166,6 +166,12 @@ pub(crate) const VERBS: &[Verb] = &[
         doer: vlab("load"),
     },
     Verb {
+        name: "snapshots",
+        usage: "snapshots [options of `vlab snapshots`]",
+        what: "list the labs that were frozen, or remove some",
+        doer: vlab("snapshots"),
+    },
+    Verb {
         name: "ui",
         usage: "ui [options of `vlab ui`]",
         what: "show the runs in the browser, and follow those that go on",

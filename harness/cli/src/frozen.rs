@@ -88,7 +88,9 @@ pub(crate) fn as_it_was(choices: &mut Choices, from: &Snapshot) -> Result<(), Cl
 pub(crate) fn can_go_on(from: &Snapshot, orders: &[RunOrder]) -> Result<(), CliError> {
     for RunOrder { prepared, .. } in orders {
         let tried = from.try_out(prepared);
-        tried.map_err(|why| CliError::usage(format!("{} cannot go on from {}: {why}", prepared.scenario.name, from.folder().display())))?;
+        tried.map_err(|why| {
+            CliError::usage(format!("{} cannot go on from {}: {why}", prepared.scenario.name, from.folder().display()))
+        })?;
     }
     Ok(())
 }
@@ -147,7 +149,10 @@ impl ToFreeze {
         }
         // Whatever else was wrong is said already.
         if outcome.result.verdict == Verdict::Passed {
-            return Err(CliError::inconclusive(format!("inconclusive: `{}` was not seen until the end of the run: nothing was frozen", self.at)));
+            return Err(CliError::inconclusive(format!(
+                "inconclusive: `{}` was not seen until the end of the run: nothing was frozen",
+                self.at
+            )));
         }
         Ok(outcome.result.exit_code)
     }
@@ -187,11 +192,12 @@ pub(crate) fn snapshots(args: SnapshotsArgs) -> ExitResult {
     if !args.remove.is_empty() {
         let folders: Vec<PathBuf> = args.remove.iter().map(|name| snapshot::find(&runs, name)).collect();
         // All are looked at before the first is removed; one of another version may be removed, too.
-        if let Some(folder) = folders.iter().find(|folder| !snapshot::is_one(folder)) {
+        if let Some(folder) = folders.iter().find(|folder| !snapshot::is_one(&runs, folder)) {
             return Err(CliError::usage(format!("{} is no snapshot; `vlab snapshots` lists them", folder.display())));
         }
         for folder in folders {
-            std::fs::remove_dir_all(&folder).map_err(|error| CliError::inconclusive(format!("{}: {error}", folder.display())))?;
+            std::fs::remove_dir_all(&folder)
+                .map_err(|error| CliError::inconclusive(format!("{}: {error}", folder.display())))?;
             tell(&format!("removed {}\n", folder.display()));
         }
         return Ok(exit::PASSED);

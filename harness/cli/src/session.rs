@@ -14,8 +14,8 @@ use vlab_reports::session::{ItemOutcome, Session, SessionItem};
 use vlab_run::hosts::vm::Ability;
 use vlab_run::live::{Screen, Show};
 use vlab_run::real::RealOptions;
-use vlab_run::snapshot::Snapshot;
 use vlab_run::session::{self, Front, LATEST, RunOrder, SessionPlan, Tried, find_session};
+use vlab_run::snapshot::Snapshot;
 use vlab_scenario::Catalogue;
 
 use crate::args::{Options, SeriesArgs, interrupted};
@@ -274,9 +274,12 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
         let prepared = prepare_hosts(scenario, &catalogue, &choices).map_err(CliError::rendered)?;
         orders.push(RunOrder { prepared, text, repetition: item.repetition });
     }
-    let ended =
-        run_orders(&catalogue, orders, Running { options: &args.options, how: &args.how, ability, interrupted, from: None })
-            .await?;
+    let ended = run_orders(
+        &catalogue,
+        orders,
+        Running { options: &args.options, how: &args.how, ability, interrupted, from: None },
+    )
+    .await?;
     SeriesArgs::default().show_each(&ended.results, None)?;
     Ok(ended.code)
 }

@@ -320,3 +320,71 @@ pub enum ReplayError {
     #[error("the journal has no end: the snapshot was not finished")]
     Unfinished,
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// A run of ten minutes that goes on two hours later.
+    fn two_hours() -> Shift {
+        Shift::new(time("2026-11-29T10:00:00Z"), time("2026-11-29T10:10:00Z"), time("2026-11-29T12:10:00Z"))
+    }
+
+    #[rstest]
+    #[case::of_the_run(r#"{"at":"2026-11-29T10:05:00.125Z"}"#, r#"{"at":"2026-11-29T12:05:00.125Z"}"#)]
+    #[case::without_a_fraction("at 2026-11-29T10:05:00Z.", "at 2026-11-29T12:05:00.000Z.")]
+    #[case::with_an_offset("2026-11-29T11:05:00+01:00", "2026-11-29T12:05:00.000Z")]
+    #[case::to_the_nanosecond("2026-11-29T10:05:00.123456789Z", "2026-11-29T12:05:00.123Z")]
+    #[case::two("2026-11-29T10:01:00Z/2026-11-29T10:02:00Z", "2026-11-29T12:01:00.000Z/2026-11-29T12:02:00.000Z")]
+    #[case::a_deadline("2026-11-30T09:00:00Z", "2026-11-30T11:00:00.000Z")]
+    #[case::a_little_before("2026-11-29T09:59:30Z", "2026-11-29T11:59:30.000Z")]
+    #[case::before_the_run("2026-11-29T09:00:00Z", "2026-11-29T09:00:00Z")]
+    #[case::never("0001-01-01T00:00:00.000Z", "0001-01-01T00:00:00.000Z")]
+    #[case::a_certificate_of_ten_years("2036-11-29T10:05:00Z", "2036-11-29T10:05:00Z")]
+    #[case::no_time("T 2026-11-29 10:05:00 éT", "T 2026-11-29 10:05:00 éT")]
+    #[case::no_zone("2026-11-29T10:05:00 ", "2026-11-29T10:05:00 ")]
+    #[case::a_longer_number("12026-11-29T10:05:00Z", "12026-11-29T10:05:00Z")]
+    fn times_of_the_run_are_moved_and_no_others(#[case] text: &str, #[case] moved: &str) {
+        assert_eq!(two_hours().text(text), moved);
+    }
+
+    proptest! {
+        #[test]
+        fn what_has_no_time_stays(text in "[^0-9]*") {
+            prop_assert_eq!(two_hours().text(&text), text.as_str());
+        }
+
+        #[test]
+        fn each_time_is_moved_by_the_same(before in "[a-zTé\\-]{0,5}", after in "[a-zTé: ]{0,5}", second in 0i64..600) {
+            let at = |hour: i64| Timestamp::from_secs(time("2026-11-29T00:00:00Z").as_secs() + hour * 3600 + second);
+            let text = format!("{before}{}{after}", at(10));
+            prop_assert_eq!(two_hours().text(&text), format!("{before}{}{after}", at(12)));
+        }
+    }
+
+    /// A time that is said in microseconds in one place and in milliseconds in another must stay the same time.
+    #[test]
+    fn all_is_moved_by_whole_milliseconds() {
+        let frozen = Timestamp::from_micros(1_000_000_123);
+        let shift = Shift::new(Timestamp::from_micros(1_000_000_000), frozen, Timestamp::from_micros(5_000_999_999));
+        assert_eq!(shift.by(), Duration::from_millis(4_001_000 - 1));
+    }
+
+    #[rstest]
+    #[case(Ok(Response { status: 200, headers: vec![("a".into(), "b".into())], body: b"{}".to_vec().into() }))]
+    #[case(Ok(Response { status: 200, headers: vec![], body: vec![0xff, 0, 1].into() }))]
+    #[case(Err(TransportError::Connect("refused".into())))]
+    #[case(Err(TransportError::Lost("reset".into())))]
+    #[case(Err(TransportError::Timeout(Duration::from_secs(30))))]
+    fn an_answer_can_be_kept(#[case] answer: Result<Response, TransportError>) {
+        let text = serde_json::to_string(&Answer::from(&answer)).unwrap();
+        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap().into_result().unwrap(), answer);
+    }
+}

@@ -295,13 +295,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let run = format!("keys-{}", std::process::id());
         let ledger = Arc::new(Ledger::create(folder.path(), &run).unwrap());
-        let keys = Keys::create(&ledger, [("node-0", ["192.0.2.10".parse().unwrap()].as_slice())].into_iter()).unwrap();
+        let keys =
+            Keys::create(&ledger, [("node-0", ["192.0.2.10".parse().unwrap()].as_slice())].into_iter(), None).unwrap();
         assert!(keys.public().starts_with("ssh-ed25519 AAAA") && keys.public().lines().count() == 1);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let (own, key) = (keys.folder.clone(), keys.folder.join(KEY));
         assert_eq!((mode(&own), mode(&key)), (0o700, 0o600));
         // A second run of that name would be somebody else's.
-        assert!(Keys::create(&ledger, std::iter::empty()).unwrap_err().to_string().contains("File exists"));
+        assert!(Keys::create(&ledger, std::iter::empty(), None).unwrap_err().to_string().contains("File exists"));
         let snapshot = Snapshot::read(ledger.path()).unwrap();
         assert_eq!(snapshot.open.len(), 1, "only what is there is in the ledger");
         assert_eq!(Access::of_run(&snapshot), None, "it has no network");

@@ -276,3 +276,30 @@ async fn a_server_that_does_not_answer_is_an_error_within_the_budget() {
     let text = PgCluster::start(options).await.unwrap_err().to_string();
     assert!(text.contains("does not answer within 200ms") && !text.contains("topsecret"), "{text}");
 }
+
+/// What a server had is there in another one, which can be started with it any number of times.
+#[tokio::test]
+async fn what_is_kept_can_be_gone_on_with() {
+    let world = world();
+    let kept = world.path().join("kept");
+    let first = PgCluster::start(options(world.path())).await.unwrap();
+    let client = connect(&first.create_database("service").await.unwrap()).await.unwrap();
+    client.batch_execute("CREATE TABLE hosts (id text); INSERT INTO hosts VALUES ('one')").await.unwrap();
+    first.keep(&kept).await.unwrap();
+    first.stop().await.unwrap();
+    assert_eq!(entries(world.path()), [kept.clone()]);
+    for n in 0..2 {
+        let with = PgOptions { content: Some(kept.clone()), tcp: Tcp::AnyPort, ..options(world.path()) };
+        let server = PgCluster::start(with).await.unwrap();
+        let client = connect(&server.tcp_conninfo_for("service").unwrap()).await.unwrap();
+        let count: i64 = client.query_one("SELECT count(*) FROM hosts", &[]).await.unwrap().get(0);
+        assert_eq!(count, 1, "the {n}. time");
+        client.batch_execute("INSERT INTO hosts VALUES ('two')").await.unwrap();
+        server.stop().await.unwrap();
+    }
+    fs::write(kept.join("PG_VERSION"), "9\n").unwrap();
+    let with = PgOptions { content: Some(kept.clone()), ..options(world.path()) };
+    let error = PgCluster::start(with).await.unwrap_err().to_string();
+    assert!(error.contains("it is of PostgreSQL 9, and here is"), "{error}");
+    assert_eq!(entries(world.path()), [kept]);
+}

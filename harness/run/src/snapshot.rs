@@ -244,10 +244,10 @@ pub fn find(runs: &Path, name: &str) -> PathBuf {
     if direct.join(MANIFEST).exists() { direct } else { runs.join(SNAPSHOTS).join(name) }
 }
 
-/// Is there a snapshot, of whatever version?
+/// Is that folder a snapshot, of whatever version, or one of the runs that was not finished?
 #[must_use]
-pub fn is_one(folder: &Path) -> bool {
-    folder.join(MANIFEST).is_file()
+pub fn is_one(runs: &Path, folder: &Path) -> bool {
+    folder.join(MANIFEST).is_file() || folder.is_dir() && folder.parent() == Some(&runs.join(SNAPSHOTS))
 }
 
 /// A snapshot of a list, or what is wrong with that folder.

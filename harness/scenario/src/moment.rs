@@ -86,11 +86,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case("bootkube dnoe", "`bootkube dnoe` is no moment: write what happens", "did you mean `bootkube-done`?")]
-    #[case("cluster finalising", "is no moment", "did you mean `cluster-finalizing`?")]
-    #[case("nod-0: Joined", "`nod-0` is neither a host nor a cluster of t", "did you mean `node-0`?")]
+    #[case("bootkube dnoe", "`bootkube dnoe` is no moment: write what happens", "did you mean `bootkube-done`")]
+    #[case("cluster finalising", "is no moment", "did you mean `cluster-finalizing`")]
+    #[case("nod-0: Joined", "`nod-0` is neither a host nor a cluster of t", "did you mean `node-0`")]
     fn what_is_no_moment_is_told_with_what_comes_nearest(#[case] text: &str, #[case] said: &str, #[case] near: &str) {
         let error = named_moment(&scenario(), text).unwrap_err();
-        assert!(error.contains(said) && error.ends_with(near), "{error}");
+        assert!(error.contains(said) && error.contains(near), "{error}");
     }
 }

@@ -50,6 +50,8 @@ async fn disturbed(
         pause_on_failure: false,
         ability: None,
         tell: |_| {},
+        freeze: None,
+        from: None,
     };
     let outcome = Box::pin(run(&prepared, options)).await;
     let dir = outcome.dir.clone().unwrap();

@@ -31,6 +31,8 @@ fn options(runs: &Path, scenario_text: Vec<u8>, interrupted: CancellationToken) 
         pause_on_failure: false,
         ability: None,
         tell: |_| {},
+        freeze: None,
+        from: None,
     }
 }
 

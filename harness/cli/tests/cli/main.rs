@@ -21,6 +21,7 @@ mod e2e_machines;
 mod e2e_places;
 mod e2e_runs;
 mod e2e_sessions;
+mod e2e_snapshots;
 mod e2e_ui;
 mod ssh;
 mod verbs;

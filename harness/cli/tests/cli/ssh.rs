@@ -51,7 +51,7 @@ fn ssh_runs_in_the_network_of_the_run(#[values(Form::Named, Form::User)] form: F
         made => made.unwrap(),
     };
     let address = ["192.0.2.10".parse().unwrap()];
-    let keys = Keys::create(&ledger, [("node-0", address.as_slice())].into_iter()).unwrap();
+    let keys = Keys::create(&ledger, [("node-0", address.as_slice())].into_iter(), None).unwrap();
     let said = vlab(&bench, &["ssh", "node-0", "uname", "-a", "--all"]).ends_with(7);
     let uid = nix::unistd::geteuid();
     said.says(&[&format!("uid {uid} address HostName 192.0.2.10"), "words -- node-0 uname -a --all"]);

@@ -42,11 +42,19 @@ fn vm_installs_not_when_its_installer_is_ended() {
     }
 }
 
-/// Its machines take all processors that CI has: see `.config/nextest.toml`.
+/// Frozen in the middle of its pivot, and installed from there. Its machines take all processors that CI has: see `.config/nextest.toml`.
 #[test]
-fn vm_a_cluster_installs_itself() {
+fn vm_a_cluster_is_frozen_in_its_pivot_and_installs_itself() {
     if wanted() {
-        installs("ha-3-1", 4, Duration::from_secs(1080));
+        let bench = CliFixture::new();
+        let budget = Duration::from_secs(540);
+        let arguments = ["scenario", "ha-3-1", "--hosts", "vm", "--no-setup", "--quiet"];
+        let freeze = [&arguments[..], &["--snapshot-at", "bootkube done", "--snapshot", "pivot"]].concat();
+        bench.vlab_within(budget, &freeze).ends_with(0).says(&["is frozen at `bootkube done`"]);
+        bench.nothing_is_left();
+        bench.vlab_within(budget, &["scenario", "--from", "pivot", "--no-setup", "--quiet"]).ends_with(0);
+        has_installed(&bench, 4);
+        bench.nothing_is_left();
     }
 }
 

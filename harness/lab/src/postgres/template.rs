@@ -127,4 +127,3 @@ fn keep(data: &Path, template: &Path) -> io::Result<()> {
         Ok(()) => Ok(()),
     }
 }
-

@@ -77,12 +77,7 @@ impl RunningHosts for Played {
         Box::pin(async { Ok(Frozen::default()) })
     }
 
-    fn thaw<'a>(
-        &'a mut self,
-        _: &'a Path,
-        _: &'a Frozen,
-        _: Vec<MachineOrder>,
-    ) -> BoxFuture<'a, Result<(), LabError>> {
+    fn thaw<'a>(&'a mut self, _: &'a Path, _: &'a Frozen, _: Vec<MachineOrder>) -> BoxFuture<'a, Result<(), LabError>> {
         Box::pin(async { Ok(()) })
     }
 

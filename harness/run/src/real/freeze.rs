@@ -148,11 +148,11 @@ impl UnderWay<'_> {
                 }
             };
             if timeout_at(deadline, next).await.is_err() {
-                let error = format!("{} requests were not answered within {} s", self.traffic.under_way(), ANSWERS.as_secs());
+                let error =
+                    format!("{} requests were not answered within {} s", self.traffic.under_way(), ANSWERS.as_secs());
                 return Err(LabError::new("snapshot", error));
             }
         }
         Ok(())
     }
 }
-

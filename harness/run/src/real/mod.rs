@@ -206,6 +206,9 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     if let Some(folder) = options.hub.as_ref().and_then(|hub| hub.definitions.as_ref()) {
         result.how_to_repeat += &format!(" --definitions {}", folder.display());
     }
+    if let Some(from) = &options.from {
+        result.how_to_repeat += &format!(" --from {}", from.folder().display());
+    }
     // A service that runs already has its PostgreSQL, one in a container gets it in another one.
     let mut needs = prepared.scenario.needs.clone();
     needs.retain(|need| prepared.target.needs_postgres_here() || *need != Need::Postgres);
@@ -235,7 +238,8 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     if interrupted {
         result.cut_short(exit::INCONCLUSIVE, "interrupted by the user");
     } else if let (Some(after), Some(wanted)) = (run.frozen, &options.freeze) {
-        let reason = format!("frozen at `{}`, {:.1} s after its start; nothing was judged", wanted.words, after.as_secs_f64());
+        let reason =
+            format!("frozen at `{}`, {:.1} s after its start; nothing was judged", wanted.words, after.as_secs_f64());
         result.cut_short(exit::INCONCLUSIVE, reason);
     }
     result.files = files(&dir, prepared);

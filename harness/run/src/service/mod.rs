@@ -113,7 +113,9 @@ pub trait RunningService: Send + Sync {
     /// # Errors
     /// It cannot be frozen, or did not end well.
     fn rest(self: Arc<Self>) -> BoxFuture<'static, Result<(), LabError>> {
-        Box::pin(async { Err(LabError::new("snapshot", "only a service that is a process of this computer can be frozen")) })
+        Box::pin(async {
+            Err(LabError::new("snapshot", "only a service that is a process of this computer can be frozen"))
+        })
     }
 
     /// Writes down what it stands on, after [`RunningService::rest`].
@@ -121,7 +123,9 @@ pub trait RunningService: Send + Sync {
     /// # Errors
     /// It cannot be written down.
     fn keep(self: Arc<Self>, _: PathBuf) -> BoxFuture<'static, Result<(), LabError>> {
-        Box::pin(async { Err(LabError::new("snapshot", "only a service that is a process of this computer can be frozen")) })
+        Box::pin(async {
+            Err(LabError::new("snapshot", "only a service that is a process of this computer can be frozen"))
+        })
     }
 
     /// The last lines of a program's log.

@@ -30,12 +30,16 @@ pub async fn shift(conninfo: &str, by: &Shift) -> Result<(), tokio_postgres::Err
     for Table { name, columns } in tables(&client, "data_type LIKE 'timestamp%'").await? {
         let sets = columns.iter().map(|column| {
             let (from, until) = (literal(from), literal(until));
-            format!("{column} = CASE WHEN {column} BETWEEN {from} AND {until} THEN {column} + {interval} ELSE {column} END")
+            format!(
+                "{column} = CASE WHEN {column} BETWEEN {from} AND {until} THEN {column} + {interval} ELSE {column} END"
+            )
         });
         let sets: Vec<String> = sets.collect();
         client.batch_execute(&format!("UPDATE {name} SET {}", sets.join(", "))).await?;
     }
-    for Table { name, columns } in tables(&client, "data_type IN ('text', 'character varying', 'json', 'jsonb')").await? {
+    for Table { name, columns } in
+        tables(&client, "data_type IN ('text', 'character varying', 'json', 'jsonb')").await?
+    {
         texts(&client, &name, &columns, by).await?;
     }
     client
@@ -68,7 +72,9 @@ async fn tables(client: &Client, condition: &str) -> Result<Vec<Table>, tokio_po
 async fn texts(client: &Client, name: &str, columns: &[String], by: &Shift) -> Result<(), tokio_postgres::Error> {
     for column in columns {
         let found = client
-            .simple_query(&format!("SELECT ctid::text, {column}::text FROM {name} WHERE {column}::text ~ '\\d{{4}}-\\d\\d-\\d\\dT\\d'"))
+            .simple_query(&format!(
+                "SELECT ctid::text, {column}::text FROM {name} WHERE {column}::text ~ '\\d{{4}}-\\d\\d-\\d\\dT\\d'"
+            ))
             .await?;
         let kind = client
             .query_one(
@@ -76,7 +82,8 @@ async fn texts(client: &Client, name: &str, columns: &[String], by: &Shift) -> R
                 &[&name, column],
             )
             .await?;
-        let update = format!("UPDATE {name} SET {column} = $1::text::{} WHERE ctid = $2::text::tid", kind.get::<_, String>(0));
+        let update =
+            format!("UPDATE {name} SET {column} = $1::text::{} WHERE ctid = $2::text::tid", kind.get::<_, String>(0));
         for row in found {
             let SimpleQueryMessage::Row(row) = row else { continue };
             let (Some(place), Some(text)) = (row.get(0), row.get(1)) else { continue };

@@ -64,7 +64,9 @@ impl VirtualLab {
         for name in self.media_of.keys() {
             let is_on = made.iter().any(|machine| machine.name() == name && machine.process().is_some());
             if !is_on {
-                let error = format!("{name} is off or is just being switched on: only a lab whose machines all run can be frozen");
+                let error = format!(
+                    "{name} is off or is just being switched on: only a lab whose machines all run can be frozen"
+                );
                 return Err(LabError::new("snapshot", error));
             }
         }
@@ -100,12 +102,7 @@ impl VirtualLab {
         Ok(frozen)
     }
 
-    pub(super) async fn load(
-        &mut self,
-        from: &Path,
-        frozen: &Frozen,
-        done: Vec<MachineOrder>,
-    ) -> Result<(), LabError> {
+    pub(super) async fn load(&mut self, from: &Path, frozen: &Frozen, done: Vec<MachineOrder>) -> Result<(), LabError> {
         link_all(&from.join(MEDIA), &self.media.0)?;
         for order in done {
             match order {
