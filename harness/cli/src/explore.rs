@@ -24,6 +24,7 @@ use vlab_service::alteration::{Alteration as Service, Planted};
 
 use crate::against;
 use crate::args::LabArgs;
+use crate::branches;
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::findings::known_in;
 use crate::tools::{catalogue, print, tell};
@@ -68,25 +69,30 @@ pub(crate) struct ExploreArgs {
     /// `events-first`, `no-lock`, `timer-survives`, `stale-steps`: what does a search make of it?
     #[arg(long, value_name = "NAME", hide = true)]
     alteration: Option<String>,
-    /// Shrink each finding with at most so many runs. Without it: 1500, or 25 with `--against`.
+    /// Shrink each finding with at most so many runs. Without it: 1500, 25 with `--against`, 10 with `--from`.
     #[arg(long, value_name = "N")]
     pub(crate) shrink_runs: Option<u64>,
     /// Explore this service, in real time: `process:<program>`, `container:<image>`, `remote:<url>` or `simulated`. It begins with the
     /// tapes of the corpus.
-    #[arg(long, value_name = "TARGET")]
+    #[arg(long, value_name = "TARGET", group = "real_time")]
     against: Option<Target>,
     /// With `--against`: time profile of the runs.
     #[arg(long, value_name = "NAME", default_value = "rapid", requires = "against")]
     pub(crate) time_profile: String,
-    /// With `--against`: run what was found so often again, to tell how often it shows.
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "against")]
+    /// With `--against` and `--from`: run what was found so often again, to tell how often it shows.
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "real_time")]
     pub(crate) again: u32,
     /// With `--against`: ask tapes, too, that this build of the service has been asked before under this time profile.
     #[arg(long, requires = "against")]
     pub(crate) anew: bool,
-    /// With `--against`: leave out what takes longer than so many seconds on the simulated service, under the same time profile.
-    #[arg(long, value_name = "SECONDS", default_value_t = 90, requires = "against")]
+    /// With `--against`: leave out what takes longer than so many seconds on the simulated service, under the same time profile. With `--from`: a
+    /// run ends after so many seconds, and what is drawn for a time begins in the first half of them.
+    #[arg(long, value_name = "SECONDS", default_value_t = 90, requires = "real_time")]
     pub(crate) longest: u64,
+    /// Go on from a snapshot (`scenario --snapshot-at`), in real time: faults and actions are drawn for the moments after it, for machines, too.
+    /// The scenario is the one that was frozen.
+    #[arg(long, value_name = "SNAPSHOT", group = "real_time", conflicts_with_all = ["exhaustive", "scenarios"])]
+    from: Option<String>,
     #[command(flatten)]
     pub(crate) lab: LabArgs,
 }
@@ -123,6 +129,11 @@ pub(crate) fn alteration(name: &str) -> Result<Alteration, CliError> {
 
 pub(crate) async fn explore(args: &ExploreArgs) -> ExitResult {
     let catalogue = catalogue()?;
+    if let Some(name) = &args.from {
+        let known = known_in(args.known.as_deref())?;
+        let altered = args.alteration.as_deref().map(alteration).transpose()?;
+        return Box::pin(branches::explore(args, name, catalogue, (known, altered))).await;
+    }
     let mut bases = Vec::new();
     for name in &args.scenarios {
         let source = catalogue.find(name).or_usage()?;

@@ -6,6 +6,7 @@
 mod again;
 mod against;
 mod args;
+mod branches;
 mod conformance;
 mod coverage;
 mod diff;

@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vlab_api::Timestamp;
@@ -149,6 +150,13 @@ impl Snapshot {
     pub fn shift(&self, now: Timestamp) -> Shift {
         let Manifest { began, frozen, .. } = self.manifest;
         Shift::new(Timestamp::from_micros(began), Timestamp::from_micros(frozen), now)
+    }
+
+    /// How long its run had gone on when it was frozen.
+    #[must_use]
+    pub fn after(&self) -> Duration {
+        let Manifest { began, frozen, .. } = self.manifest;
+        Timestamp::from_micros(frozen).since(Timestamp::from_micros(began))
     }
 
     /// When its run began, if it had not been frozen meanwhile.

@@ -106,6 +106,34 @@ fn nothing_is_frozen_while_a_fault_is_under_way() {
     bench.nothing_is_left();
 }
 
+/// A service that says at the end of an installation twice that it is done: found from a snapshot in the middle, and written as a scenario that
+/// goes on from it.
+#[test]
+fn what_is_drawn_goes_on_from_a_snapshot() {
+    let bench = CliFixture::new();
+    frozen(&bench, "sno", "bootkube done");
+    let findings = bench.path("findings");
+    let wrong = "event/cluster_installation_completed/twice";
+    let how = ["explore", "--from", "snap", "--runs", "1", "--again", "1", "--shrink-runs", "8", "--longest", "30"];
+    let where_to = ["--alteration", wrong, "--findings", findings.to_str().unwrap()];
+    let said = bench.vlab(&[&how[..], &where_to[..]].concat()).ends_with(1);
+    said.says(&["found: ", "runs from ", "different things are wrong", "cluster_installation_completed"]);
+    let files: Vec<_> =
+        walk(&findings).into_iter().filter(|path| path.extension().is_some_and(|e| e == "yaml")).collect();
+    assert!(!files.is_empty());
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        assert!(
+            text.contains("# It goes on from a snapshot: vlab scenario sno --hosts sim --snapshot-at 'bootkube done'"),
+            "{text}"
+        );
+        assert!(text.contains("\nname: sno\n"), "{text}");
+    }
+    // Without what was wrong with the service nothing is wrong.
+    bench.vlab(&["scenario", files[0].to_str().unwrap(), "--from", "snap"]).ends_with(0);
+    bench.nothing_is_left();
+}
+
 #[test]
 fn snapshots_are_listed_and_removed_and_others_are_refused_by_name() {
     let bench = CliFixture::new();

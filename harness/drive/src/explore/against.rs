@@ -98,6 +98,11 @@ fn together(interleaving: &str, other: &str) -> String {
     keys.join(", ")
 }
 
+/// Is that only that the run takes longer than it may? From a snapshot on machines it may take a part of what the service gives it.
+pub fn takes_longer(result: &RunResult) -> bool {
+    matches!(ending(result), Ending::OutOfTime { .. })
+}
+
 /// What a run there says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judged {

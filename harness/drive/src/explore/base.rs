@@ -1,6 +1,6 @@
 //! What a drawn scenario is built on: a scenario of the catalogue or of a grammar, taken apart so that things can be added.
 
-use vlab_scenario::{Catalogue, FrontDoor, Scenario, SourceFile};
+use vlab_scenario::{Catalogue, FrontDoor, Scenario, SourceFile, Span};
 
 /// A scenario to build on.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Base {
     pub hub_faults: bool,
     /// Its clusters: names, and the addresses of API and ingress.
     pub clusters: Vec<(String, Vec<String>, Vec<String>)>,
+    /// It goes on from a snapshot of it: it keeps its name and its end, and may take so long.
+    going_on: Option<Span>,
 }
 
 /// What a scenario to build on loses: what it says of itself, what it expects, and how long it may take.
@@ -64,10 +66,23 @@ impl Base {
     pub fn new(source: &SourceFile, catalogue: &Catalogue) -> Result<Self, String> {
         let scenario = vlab_scenario::load(source, catalogue).map_err(|error| error.to_string())?;
         let text = std::str::from_utf8(&source.bytes).map_err(|error| error.to_string())?;
-        Self::taken_apart(&scenario, text)
+        if scenario.hosts.iter().any(vlab_scenario::Host::is_machine) {
+            return Err("its hosts are virtual machines, and virtual time has none".to_owned());
+        }
+        Self::taken_apart(&scenario, text, None)
     }
 
-    fn taken_apart(scenario: &Scenario, text: &str) -> Result<Self, String> {
+    /// Takes a scenario apart that goes on from a snapshot of it, in real time, and may take so long from its start.
+    ///
+    /// # Errors
+    /// Why it cannot be built on, for people.
+    pub fn going_on(source: &SourceFile, catalogue: &Catalogue, total: Span) -> Result<Self, String> {
+        let scenario = vlab_scenario::load(source, catalogue).map_err(|error| error.to_string())?;
+        let text = std::str::from_utf8(&source.bytes).map_err(|error| error.to_string())?;
+        Self::taken_apart(&scenario, text, Some(total))
+    }
+
+    fn taken_apart(scenario: &Scenario, text: &str, going_on: Option<Span>) -> Result<Self, String> {
         let mut parts: Vec<(String, Vec<String>)> = Vec::new();
         for line in text.lines() {
             let begins = line.starts_with(|c: char| c.is_ascii_lowercase());
@@ -91,9 +106,6 @@ impl Base {
                 return Err(format!("its `{key}` cannot be added to: write them one a line, each beginning with `- `"));
             }
         }
-        if scenario.hosts.iter().any(vlab_scenario::Host::is_machine) {
-            return Err("its hosts are virtual machines, and virtual time has none".to_owned());
-        }
         if !scenario.infra_env.resources.is_empty() {
             return Err("it reads other files, which would not be beside what is drawn from it".to_owned());
         }
@@ -113,6 +125,7 @@ impl Base {
                 .iter()
                 .map(|cluster| (cluster.name.clone(), texts(&cluster.api_vips), texts(&cluster.ingress_vips)))
                 .collect(),
+            going_on,
         })
     }
 
@@ -139,7 +152,7 @@ impl Base {
         };
         for (key, lines) in &self.parts {
             if key == "name" {
-                line(&format!("name: {name}"));
+                line(&format!("name: {}", if self.going_on.is_some() { &self.name } else { name }));
                 line(&format!("seed: {}", added.seed));
                 continue;
             }
@@ -159,8 +172,13 @@ impl Base {
         if !added.tolerate.is_empty() {
             line(&format!("tolerate: [{}]", added.tolerate.join(", ")));
         }
-        line(&format!("until: {{rest: {REST}}}"));
-        line(&format!("budgets: {{total: {TOTAL}}}"));
+        match self.going_on {
+            Some(total) => line(&format!("budgets: {{total: {total}}}")),
+            None => {
+                line(&format!("until: {{rest: {REST}}}"));
+                line(&format!("budgets: {{total: {TOTAL}}}"));
+            }
+        }
         SourceFile::new(self.path.clone(), text)
     }
 }

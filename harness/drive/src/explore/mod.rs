@@ -6,6 +6,7 @@
 //! * [`search`] chooses what is tried, keeps what is worth it, and knows what was found; [`shrink`] makes it small. [`reduce`] does that to
 //!   any scenario that fails, over its file.
 //!
+//! * [`frozen`] moves what is drawn behind the moment of a snapshot.
 //! * [`exhaustive`] goes through all of a small world.
 //! * [`against`] takes what was drawn to another service, [`end`] compares how a run ended there; [`record`] is what is known of a finding, [`findings`] a folder of them.
 //!
@@ -16,6 +17,7 @@ pub mod base;
 pub mod end;
 pub mod exhaustive;
 pub mod findings;
+pub mod frozen;
 mod grammar;
 pub mod oracle;
 pub mod reach;

@@ -54,6 +54,18 @@ pub(super) fn prepared_of(scenario: &Scenario, catalogue: &Catalogue) -> Result<
     prepare(scenario.clone(), catalogue, &choices, &Nowhere).map_err(|error| error.to_string())
 }
 
+/// Draws what a proposal says.
+///
+/// # Errors
+/// It cannot be drawn: a mistake in what draws.
+pub fn drawn(space: &Space, catalogue: &Catalogue, proposal: &Proposal) -> Result<Drawn, String> {
+    let from = match proposal.dice {
+        Some(seed) => Draw::go_on(&proposal.numbers, seed, proposal.swarm),
+        None => Draw::replay(&proposal.numbers),
+    };
+    draw(space, catalogue, from)
+}
+
 /// Draws what a proposal says, and runs it. `alter` can make something wrong with the service first, for tests.
 ///
 /// # Errors
@@ -64,11 +76,7 @@ pub fn attempt(
     proposal: &Proposal,
     alter: &dyn Fn(&mut Prepared),
 ) -> Result<Tried, String> {
-    let from = match proposal.dice {
-        Some(seed) => Draw::go_on(&proposal.numbers, seed, proposal.swarm),
-        None => Draw::replay(&proposal.numbers),
-    };
-    let drawn = draw(space, catalogue, from)?;
+    let drawn = drawn(space, catalogue, proposal)?;
     let mut prepared = prepared(&drawn, catalogue)?;
     alter(&mut prepared);
     let outcome = look(&prepared, proposal.twice);
