@@ -160,7 +160,10 @@ impl Exploration<'_> {
             }
             let branch = match branch {
                 Ok(Branch { added, .. }) if added.faults.is_empty() && added.actions.is_empty() => {
-                    *self.not_run.entry("nothing is left of it that hosts and service can have".to_owned()).or_default() += 1;
+                    *self
+                        .not_run
+                        .entry("nothing is left of it that hosts and service can have".to_owned())
+                        .or_default() += 1;
                     continue;
                 }
                 Ok(branch) => branch,
