@@ -87,7 +87,7 @@ words! {
         DiskFirst = "disk-first",
         /// The discovery image: the wrong order, with which an installed host comes back as one that is to be discovered.
         CdFirst = "cd-first",
-        /// What the firmware remembers, and the installer sets. Not built: OVMF does not find the disk that the entry names.
+        /// What the firmware remembers, and the installer sets. With UEFI only.
         Nvram = "nvram",
     }
 }

@@ -120,6 +120,9 @@ pub enum BootOrder {
     DiskFirst,
     /// The CD, then the disk: the wrong order, with which an installed host boots the discovery image again.
     CdFirst,
+    /// What the firmware remembers. With UEFI only; a BIOS remembers nothing. A machine that is new has nothing to remember: the first time it
+    /// boots the CD, as from a boot menu, and from then on QEMU says nothing.
+    Firmware,
 }
 
 /// How a disk is attached.
@@ -225,6 +228,8 @@ pub struct Placement {
     pub movable: bool,
     /// It does not boot: it goes on from what was written down.
     pub frozen: bool,
+    /// It was on before: its firmware remembers what to boot.
+    pub again: bool,
 }
 
 impl Placement {
@@ -530,9 +535,10 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
 
 /// A controller with one namespace, which libvirt cannot emulate. All errors are the guest's to see: it cannot stop the machine
 /// when this computer's disk is full.
-fn nvme_disk(disk: &DiskSpec, file: &Path, slot: usize, order: usize) -> [(&'static str, String); 4] {
+fn nvme_disk(disk: &DiskSpec, file: &Path, slot: usize, order: Option<usize>) -> [(&'static str, String); 4] {
     let (alias, file) = (disk_alias(&disk.name), file.display().to_string().replace(',', ",,"));
     let node = format!("{alias}-image");
+    let order = order.map(|order| format!(",bootindex={order}")).unwrap_or_default();
     let name = match disk.wwn {
         0 => String::new(),
         wwn => format!(",eui64={wwn:#x}"),
@@ -541,15 +547,16 @@ fn nvme_disk(disk: &DiskSpec, file: &Path, slot: usize, order: usize) -> [(&'sta
         ("-blockdev", format!("driver=file,node-name={node}-file,filename={file},cache.no-flush=on,discard=unmap")),
         ("-blockdev", format!("driver=qcow2,node-name={node},file={node}-file,cache.no-flush=on,discard=unmap")),
         ("-device", format!("nvme,id={alias}-controller,bus=pcie.0,addr={slot:#x},serial={}", disk.serial)),
-        ("-device", format!("nvme-ns,id={alias},bus={alias}-controller,drive={node},nsid=1,bootindex={order}{name}")),
+        ("-device", format!("nvme-ns,id={alias},bus={alias}-controller,drive={node},nsid=1{order}{name}")),
     ]
 }
 
-/// When the firmware tries a disk, counted from 1.
-fn order_of_disk(spec: &MachineSpec, place: usize) -> usize {
+/// When the firmware tries a disk, counted from 1; `None`: it is to remember that itself.
+fn order_of_disk(spec: &MachineSpec, place: usize) -> Option<usize> {
     match spec.boot {
-        BootOrder::DiskFirst => 1 + place,
-        BootOrder::CdFirst => 1 + usize::from(spec.cdrom.is_some()) + place,
+        BootOrder::DiskFirst => Some(1 + place),
+        BootOrder::CdFirst => Some(1 + usize::from(spec.cdrom.is_some()) + place),
+        BootOrder::Firmware => None,
     }
 }
 
@@ -580,7 +587,9 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         if disk.wwn != 0 && disk.bus == Bus::Scsi {
             xml.text("wwn", &[], &format!("{:016x}", disk.wwn));
         }
-        xml.empty("boot", &[("order", &order_of_disk(spec, place).to_string())]);
+        if let Some(order) = order_of_disk(spec, place) {
+            xml.empty("boot", &[("order", &order.to_string())]);
+        }
         xml.empty("alias", &[("name", &disk_alias(&disk.name))]);
         if disk.bus == Bus::Scsi {
             // Target 0 is the CD drive's.
@@ -594,7 +603,8 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         xml.empty("controller", &[("type", "scsi"), ("index", "0"), ("model", "virtio-scsi")]);
     }
     if let Some(medium) = &spec.cdrom {
-        cdrom(xml, Some(medium), Some(cd_order));
+        let first = (spec.boot == BootOrder::Firmware && !placement.again).then_some(1);
+        cdrom(xml, Some(medium), cd_order.or(first));
     }
     // Without it libvirt adds a controller, which firmware and kernel then look behind.
     xml.empty("controller", &[("type", "usb"), ("model", "none")]);
@@ -617,11 +627,12 @@ fn devices(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     xml.close("devices");
 }
 
-/// When the firmware tries the CD drive, counted from 1.
-pub(crate) fn cd_order(spec: &MachineSpec) -> usize {
+/// When the firmware tries the CD drive, counted from 1; `None`: it is to remember that itself.
+pub(crate) fn cd_order(spec: &MachineSpec) -> Option<usize> {
     match spec.boot {
-        BootOrder::DiskFirst => spec.disks.len() + 1,
-        BootOrder::CdFirst => 1,
+        BootOrder::DiskFirst => Some(spec.disks.len() + 1),
+        BootOrder::CdFirst => Some(1),
+        BootOrder::Firmware => None,
     }
 }
 
@@ -741,6 +752,7 @@ mod tests {
         Placement {
             movable: false,
             frozen: false,
+            again: false,
             domain: "run1-master-0".into(),
             accel,
             directory: "/run/lab/master-0".into(),
@@ -812,9 +824,29 @@ mod tests {
     #[case(BootOrder::DiskFirst, ["<boot order=\"1\"/>", "<boot order=\"2\"/>", "<boot order=\"3\"/>"])]
     #[case(BootOrder::CdFirst, ["<boot order=\"2\"/>", "<boot order=\"3\"/>", "<boot order=\"1\"/>"])]
     fn disks_come_before_the_cd_unless_the_order_is_wrong(#[case] boot: BootOrder, #[case] expected: [&str; 3]) {
-        let xml = domain_xml(&MachineSpec { boot, ..full() }, &placement(Accel::Tcg)).unwrap();
-        let orders: Vec<&str> = xml.lines().map(str::trim).filter(|line| line.starts_with("<boot order")).collect();
-        assert_eq!(orders, expected);
+        assert_eq!(orders(boot, false), expected);
+    }
+
+    fn orders(boot: BootOrder, again: bool) -> Vec<String> {
+        let placement = Placement { again, ..placement(Accel::Tcg) };
+        let xml = domain_xml(&MachineSpec { boot, ..full() }, &placement).unwrap();
+        xml.lines().map(str::trim).filter(|line| line.starts_with("<boot order")).map(str::to_owned).collect()
+    }
+
+    /// A new machine has nothing to remember.
+    #[test]
+    fn the_firmware_is_told_once_what_it_is_to_remember_later() {
+        assert_eq!(orders(BootOrder::Firmware, false), ["<boot order=\"1\"/>"]);
+        assert_eq!(orders(BootOrder::Firmware, true), Vec::<String>::new());
+        assert_eq!(orders(BootOrder::DiskFirst, true).len(), 3);
+    }
+
+    #[test]
+    fn one_that_goes_on_waits_for_what_was_written_down() {
+        let frozen = Placement { frozen: true, ..placement(Accel::Tcg) };
+        let has =
+            |placement: &Placement| domain_xml(&full(), placement).unwrap().contains("<qemu:arg value=\"-incoming\"/>");
+        assert!(has(&frozen) && !has(&placement(Accel::Tcg)));
     }
 
     #[rstest]

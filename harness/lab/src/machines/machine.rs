@@ -167,12 +167,18 @@ impl Machine {
     /// It is on, or libvirt refuses.
     pub async fn power_on(&self) -> Result<(), MachineError> {
         // What it goes on from was used up: another time it boots.
-        let xml = if self.placement.frozen {
-            domain::domain_xml(&self.spec, &Placement { frozen: false, ..self.placement.clone() })?
-        } else {
-            self.xml.clone()
-        };
-        self.start(xml, false).await
+        let placement = Placement { frozen: false, again: true, ..self.placement.clone() };
+        self.start(domain::domain_xml(&self.spec, &placement)?, false).await
+    }
+
+    /// Switches it on for the first time.
+    pub(super) async fn start_anew(&self) -> Result<(), MachineError> {
+        self.start(self.xml.clone(), false).await?;
+        if self.spec.boot == BootOrder::Firmware && self.spec.cdrom.is_some() {
+            // QEMU has told the firmware; at the next reset it tells nothing.
+            self.order_of_drive(None).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn start(&self, xml: String, paused: bool) -> Result<(), MachineError> {
@@ -326,7 +332,7 @@ impl Machine {
             return self.reset().await;
         }
         let mut events = self.inner.shared.events.subscribe();
-        self.order_of_drive(FIRST).await?;
+        self.order_of_drive(Some(FIRST)).await?;
         let mine = |event: &MachineEvent| event.machine == self.spec.name && event.event == DomainEvent::Rebooted;
         let pressed = async {
             self.reset().await?;
@@ -345,8 +351,10 @@ impl Machine {
     }
 
     /// When the firmware tries the CD drive, from the next reset on.
-    async fn order_of_drive(&self, order: usize) -> Result<(), MachineError> {
+    async fn order_of_drive(&self, order: Option<usize>) -> Result<(), MachineError> {
         let path = format!("/machine/peripheral/{}", domain::CD_ALIAS);
+        // -1: QEMU says nothing about it.
+        let order = order.map_or(-1, |order| i64::try_from(order).unwrap_or(i64::MAX));
         let value = json!({"path": path, "property": "bootindex", "value": order});
         self.monitor("qom-set", value).await.map(drop)
     }

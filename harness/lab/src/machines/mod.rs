@@ -410,7 +410,7 @@ impl Machines {
         let kept = from.map(Path::to_owned);
         let machine = blocking(move || inner.prepare(spec, kept.as_deref())).await?;
         let started = match from {
-            None => machine.power_on().await,
+            None => machine.start_anew().await,
             Some(from) => machine.load(from).await,
         };
         match started {
@@ -515,6 +515,7 @@ impl Inner {
             env: vec![(MARK.to_owned(), options.ledger.mark(token))],
             movable: options.movable,
             frozen: kept.is_some(),
+            again: kept.is_some(),
         };
         let made = domain::domain_xml(&spec, &placement).map_err(MachineError::from).and_then(|xml| {
             fs::create_dir(&directory).map_err(io_at(&directory))?;

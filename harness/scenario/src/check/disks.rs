@@ -108,10 +108,11 @@ impl Checker<'_> {
             let what = "secure boot: the modules of the lab OS have no signatures";
             self.not_built(&firmware.span, what, "write `firmware: uefi`");
         }
-        if let Some(order) = file.boot_order.as_ref().filter(|_| vm.boot_order == BootOrder::Nvram) {
-            let what =
-                "the order that the firmware remembers: it did not find the disk that the installer's entry names";
-            self.not_built(&order.span, what, "write `disk-first` or `cd-first`");
+        if let Some(order) = file.boot_order.as_ref().filter(|_| vm.boot_order == BootOrder::Nvram)
+            && vm.firmware == Firmware::Bios
+        {
+            let what = "a BIOS remembers no order".to_owned();
+            self.refuse(&order.span, what, "`nvram` is for UEFI", "write `firmware: uefi`, or another order");
         }
     }
 

@@ -27,8 +27,8 @@ pub(crate) struct VmFile {
     /// Does it have a TPM 2.0?
     #[schemars(extend("default" = false))]
     pub(crate) tpm: Option<bool>,
-    /// `disk-first`, or `cd-first`, with which an installed host boots the discovery image again. `nvram`, the order that the
-    /// firmware remembers, is refused: it is not built.
+    /// `disk-first`; `cd-first`, with which an installed host boots the discovery image again; or, with UEFI, `nvram`: what the
+    /// firmware remembers, which is what the installer has told it.
     #[schemars(extend("default" = "disk-first"))]
     pub(crate) boot_order: Option<Text<BootOrder>>,
     /// File with the real agent (openshift/assisted-installer-agent, a program for x86_64), which runs instead of the lab's.

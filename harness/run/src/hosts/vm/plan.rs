@@ -253,8 +253,8 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         firmware,
         tpm: vm.tpm,
         boot: match vm.boot_order {
-            // What the firmware remembers is not built, and was refused when the scenario was loaded.
-            vlab_scenario::BootOrder::DiskFirst | vlab_scenario::BootOrder::Nvram => BootOrder::DiskFirst,
+            vlab_scenario::BootOrder::DiskFirst => BootOrder::DiskFirst,
+            vlab_scenario::BootOrder::Nvram => BootOrder::Firmware,
             vlab_scenario::BootOrder::CdFirst => BootOrder::CdFirst,
         },
         disks,
