@@ -64,6 +64,12 @@ pub struct SessionItem {
     /// Folder with the product's own programs for its machines, where one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub real_node: Option<PathBuf>,
+    /// What its hosts are, where that was chosen beside the scenario: `simulated` or `vm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<String>,
+    /// The snapshot that it goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<PathBuf>,
     /// Its failures do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,

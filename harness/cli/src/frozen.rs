@@ -72,21 +72,26 @@ pub(crate) fn as_it_was(choices: &mut Choices, from: &Snapshot) -> Result<(), Cl
         let service = was.service.parse();
         choices.service = Some(service.map_err(|error| CliError::usage(format!("--from: {}: {error}", was.service)))?);
     }
-    choices.hosts = choices.hosts.or(match was.hosts.as_str() {
-        "vm" => Some(HostKind::Vm),
-        "simulated" => Some(HostKind::Simulated),
-        // Some of each, as the scenario says.
-        _ => None,
-    });
+    choices.hosts = choices.hosts.or(hosts_of(&was.hosts));
     if choices.real_node.is_none() {
         choices.real_node = real_node(was.real_node.as_deref())?;
     }
     Ok(())
 }
 
-/// Can these go on from it? Tried out before anything is started.
-pub(crate) fn can_go_on(from: &Snapshot, orders: &[RunOrder]) -> Result<(), CliError> {
-    for RunOrder { prepared, .. } in orders {
+/// What hosts were, as it was written down; `None`: some of each, as the scenario says.
+pub(crate) fn hosts_of(words: &str) -> Option<HostKind> {
+    match words {
+        "vm" => Some(HostKind::Vm),
+        "simulated" => Some(HostKind::Simulated),
+        _ => None,
+    }
+}
+
+/// Can those that are to go on from a snapshot do so? Tried out before anything is started.
+pub(crate) fn can_go_on(orders: &[RunOrder]) -> Result<(), CliError> {
+    for RunOrder { prepared, from, .. } in orders {
+        let Some(from) = from else { continue };
         let tried = from.try_out(prepared);
         tried.map_err(|why| {
             CliError::usage(format!("{} cannot go on from {}: {why}", prepared.scenario.name, from.folder().display()))

@@ -212,10 +212,10 @@ pub(crate) async fn matrix(args: MatrixArgs) -> ExitResult {
         };
         for (scenario, text) in &loaded {
             let prepared = prepare_hosts(scenario.clone(), &catalogue, &choices).map_err(CliError::rendered)?;
-            orders.push(RunOrder { prepared, text: text.clone(), repetition: 1 });
+            orders.push(RunOrder { prepared, text: text.clone(), repetition: 1, from: None });
         }
     }
-    let running = Running { options: &args.options, how: &args.how, ability, interrupted, from: None };
+    let running = Running { options: &args.options, how: &args.how, ability, interrupted };
     let ended = run_orders(&catalogue, orders, running).await?;
     let matrix = Matrix::new(&ended.session, &cells);
     print(&format!("\n{}", matrix.text()));

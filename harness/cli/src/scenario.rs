@@ -197,17 +197,14 @@ impl SessionArgs {
         for repetition in 1..=u32::from(self.repeat) {
             for (scenario, text) in &loaded {
                 let prepared = prepare_hosts(scenario.clone(), catalogue, &choices).map_err(CliError::rendered)?;
-                orders.push(RunOrder { prepared, text: text.clone(), repetition });
+                orders.push(RunOrder { prepared, text: text.clone(), repetition, from: frozen.from.clone() });
             }
         }
         if let Some(wanted) = frozen.wanted {
             return wanted.freeze(orders, &self.how, options, ability, interrupted).await;
         }
-        if let Some(from) = &frozen.from {
-            frozen::can_go_on(from, &orders)?;
-        }
-        let from = frozen.from;
-        let running = Running { options, how: &self.how, ability, interrupted, from };
+        frozen::can_go_on(&orders)?;
+        let running = Running { options, how: &self.how, ability, interrupted };
         let ended = run_orders(catalogue, orders, running).await?;
         self.series.show_each(&ended.results, compared.as_ref())?;
         Ok(ended.code)

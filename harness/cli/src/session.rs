@@ -20,6 +20,7 @@ use vlab_scenario::Catalogue;
 
 use crate::args::{Options, SeriesArgs, interrupted};
 use crate::error::{CliError, ExitResult as Exit};
+use crate::frozen;
 use crate::pipeline;
 use crate::say;
 use crate::scenario::{machines, prepare_hosts, real_node};
@@ -66,8 +67,6 @@ pub(crate) struct Running<'a> {
     pub(crate) ability: Option<Ability>,
     /// Cancelled by Ctrl-C.
     pub(crate) interrupted: CancellationToken,
-    /// What they go on from.
-    pub(crate) from: Option<Arc<Snapshot>>,
 }
 
 /// What the runs of a command have come to.
@@ -88,7 +87,7 @@ pub(crate) async fn run_orders(
     orders: Vec<RunOrder>,
     running: Running<'_>,
 ) -> Result<SessionExit, CliError> {
-    let Running { options, how, ability, interrupted, from } = running;
+    let Running { options, how, ability, interrupted } = running;
     let quarantine = catalogue.quarantine(Timestamp::now()).map_err(CliError::rendered)?;
     if how.pause_on_failure {
         let (stdin, stderr) = (std::io::stdin().is_terminal(), std::io::stderr().is_terminal());
@@ -114,7 +113,6 @@ pub(crate) async fn run_orders(
         how: how.clone(),
         ability,
         interrupted: interrupted.clone(),
-        from,
     };
     let plan = SessionPlan {
         orders,
@@ -147,7 +145,6 @@ struct Terminal {
     how: How,
     ability: Option<Ability>,
     interrupted: CancellationToken,
-    from: Option<Arc<Snapshot>>,
 }
 
 impl Front for Terminal {
@@ -161,7 +158,7 @@ impl Front for Terminal {
         options.ability.clone_from(&self.ability);
         options.keep = self.how.keep;
         options.pause_on_failure = self.how.pause_on_failure;
-        options.from.clone_from(&self.from);
+        options.from.clone_from(&order.from);
         options
     }
 
@@ -257,11 +254,15 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
     // A session has one service for all.
     let service = loaded.first().map(|(_, _, service)| service.clone());
     let node = loaded.first().map(|(item, ..)| real_node(item.real_node.as_deref())).transpose()?.flatten();
-    let asked = Choices { service, real_node: node.clone(), ..Choices::default() };
+    // And one choice of what hosts are.
+    let hosts = loaded.first().and_then(|(item, ..)| frozen::hosts_of(item.hosts.as_deref()?));
+    let asked = Choices { service, real_node: node.clone(), hosts, ..Choices::default() };
     let (ability, auto) = machines(&scenarios, &asked, &args.options.lab, &interrupted).await?;
     let mut orders = Vec::new();
     for (item, (scenario, text), service) in loaded {
-        let choices = Choices {
+        let from = item.from.as_deref().map(|folder| Snapshot::open(folder).map(Arc::new));
+        let from = from.transpose().map_err(|why| CliError::usage(format!("{}: {why}", session.id)))?;
+        let mut choices = Choices {
             seed: Some(item.seed),
             time_profile: Some(item.time_profile.clone()),
             service: Some(service),
@@ -269,17 +270,19 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
             real_tools: args.options.lab.real_tools,
             real_node: node.clone(),
             hub: args.options.lab.hub()?,
+            hosts,
             ..Choices::default()
         };
+        if let Some(from) = &from {
+            frozen::as_it_was(&mut choices, from)?;
+        }
         let prepared = prepare_hosts(scenario, &catalogue, &choices).map_err(CliError::rendered)?;
-        orders.push(RunOrder { prepared, text, repetition: item.repetition });
+        orders.push(RunOrder { prepared, text, repetition: item.repetition, from });
     }
-    let ended = run_orders(
-        &catalogue,
-        orders,
-        Running { options: &args.options, how: &args.how, ability, interrupted, from: None },
-    )
-    .await?;
+    frozen::can_go_on(&orders)?;
+    let ended =
+        run_orders(&catalogue, orders, Running { options: &args.options, how: &args.how, ability, interrupted })
+            .await?;
     SeriesArgs::default().show_each(&ended.results, None)?;
     Ok(ended.code)
 }

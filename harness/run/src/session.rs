@@ -17,6 +17,7 @@ use vlab_scenario::Quarantined;
 
 use crate::real::{self, RealOptions};
 use crate::rundir::session_id;
+use crate::snapshot::Snapshot;
 
 /// Folder of the sessions below the folder of the runs.
 pub const SESSIONS: &str = "sessions";
@@ -66,6 +67,8 @@ pub struct RunOrder {
     pub text: Vec<u8>,
     /// Which repetition, from 1.
     pub repetition: u32,
+    /// What it goes on from.
+    pub from: Option<Arc<Snapshot>>,
 }
 
 impl RunOrder {
@@ -86,6 +89,8 @@ impl RunOrder {
             time_profile: prepared.time_profile.clone(),
             service: prepared.target.to_string(),
             real_node: prepared.real_node.clone(),
+            hosts: prepared.hosts_chosen.then(|| prepared.hosts_kind().to_string()),
+            from: self.from.as_ref().map(|from| from.folder().to_owned()),
             quarantine: known.map(|q| Quarantine {
                 reason: q.reason.clone(),
                 link: q.link.clone(),

@@ -131,6 +131,10 @@ fn what_is_drawn_goes_on_from_a_snapshot() {
     }
     // Without what was wrong with the service nothing is wrong.
     bench.vlab(&["scenario", files[0].to_str().unwrap(), "--from", "snap"]).ends_with(0);
+    // A session knows what its runs went on from.
+    bench.vlab(&["rerun", "--all"]).ends_with(0).says(&["passed"]);
+    let goes_on = |what: &What| matches!(what, What::Note { text } if text.starts_with("the run goes on from"));
+    assert!(bench.history().iter().any(|o| goes_on(&o.what)), "it began anew");
     bench.nothing_is_left();
 }
 
