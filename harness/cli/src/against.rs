@@ -27,7 +27,7 @@ use vlab_scenario::Catalogue;
 
 use crate::args::{LabArgs, interrupted};
 use crate::error::{CliError, ExitResult};
-use crate::explore::{ExploreArgs, write_record, wrong};
+use crate::explore::{ExploreArgs, write_finding, wrong};
 use crate::remembered::Remembered;
 use crate::tools::{Setup, ensure_set_up, print, tell};
 
@@ -561,11 +561,9 @@ impl Shared {
         ];
         let (name, source) = scenario_of(violation, &there.base, &there.added, refused, &head);
         let file = format!("{name}.yaml");
-        let path = self.findings.join(&file);
-        std::fs::write(&path, &source.bytes).map_err(|error| format!("{}: {error}", path.display()))?;
         let words = shows.words();
         let record = Record::new(violation, shows, &there.added, *is_minimal, Timestamp::now());
-        write_record(&self.findings, &name, &record)?;
+        write_finding(&self.findings, &name, &source.bytes, &record)?;
         let about = format!(
             "{words}; {} lines, {} faults, {} actions{}; the simulated service {}; run: {}",
             record.lines,

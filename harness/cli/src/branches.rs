@@ -17,6 +17,7 @@ use vlab_drive::explore::oracle::refusals;
 use vlab_drive::explore::search::drawn;
 use vlab_drive::explore::{Record, Search, Shows, Space, Violation, scenario_of};
 use vlab_drive::prepare::{Choices, Prepared};
+use vlab_drive::target::Target;
 use vlab_judge::result::exit;
 use vlab_judge::verdict::COMES_TO_ITS_END;
 use vlab_run::hosts::vm::Ability;
@@ -27,7 +28,7 @@ use vlab_scenario::{Catalogue, Scenario, SourceFile, Span};
 
 use crate::args::interrupted;
 use crate::error::{CliError, ExitResult, OrExit as _};
-use crate::explore::{ExploreArgs, write_record, wrong};
+use crate::explore::{ExploreArgs, write_finding, wrong};
 use crate::frozen::as_it_was;
 use crate::scenario::{machines, prepare_hosts};
 use crate::tools::{Setup, ensure_set_up, print, tell};
@@ -131,7 +132,7 @@ pub(crate) async fn explore(
         written: Vec::new(),
         alteration,
     };
-    exploration.search(&space).await.map_err(CliError::internal)?;
+    Box::pin(exploration.search(&space)).await.map_err(CliError::internal)?;
     print(&exploration.summary());
     exploration.written.iter().for_each(|line| print(line));
     let nothing_new = exploration.found.keys().all(|what| exploration.known.contains_key(what));
@@ -175,7 +176,7 @@ impl Exploration<'_> {
             in_vain = 0;
             self.tell(&format!("{} {}", branch.added.faults.join(" "), branch.added.actions.join(" ")));
             if let Some(seen) = self.run(&branch).await? {
-                self.take_in(branch, seen).await?;
+                Box::pin(self.take_in(branch, seen)).await?;
             }
         }
         Ok(())
@@ -342,7 +343,8 @@ impl Exploration<'_> {
             seed: added.seed,
             k,
             n,
-            same_on_simulated: false,
+            // Another one was not asked.
+            same_on_simulated: target == Target::Simulated,
         };
         let head = [
             format!(
@@ -360,11 +362,9 @@ impl Exploration<'_> {
             ),
         ];
         let (name, source) = scenario_of(violation, &self.base, added, &seen.refused, &head);
-        let path = self.args.findings.join(format!("{name}.yaml"));
-        std::fs::write(&path, &source.bytes).map_err(|error| format!("{}: {error}", path.display()))?;
         let words = shows.words();
         let record = Record::new(violation, shows, added, is_minimal, Timestamp::now());
-        write_record(&self.args.findings, &name, &record)?;
+        let path = write_finding(&self.args.findings, &name, &source.bytes, &record)?;
         self.written.push(format!(
             "{}: {words}; {} lines, {} faults, {} actions{}; run: {}\n",
             path.display(),

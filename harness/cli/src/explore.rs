@@ -36,7 +36,7 @@ pub(crate) struct ExploreArgs {
     /// Stop after so many minutes.
     #[arg(long, value_name = "N")]
     pub(crate) minutes: Option<f64>,
-    /// Stop after so many runs. Without this and without `--minutes`: one minute.
+    /// Stop after so many runs. Without this and without `--minutes`: one minute, with `--from` ten.
     #[arg(long, value_name = "N")]
     pub(crate) runs: Option<u64>,
     /// So many runs at a time. Only with one is the same seed the same search.
@@ -294,7 +294,6 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
     let file = format!("{name}.yaml");
     let write =
         |path: PathBuf, bytes: &[u8]| std::fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()));
-    write(shared.args.findings.join(&file), &source.bytes)?;
     let tape = TapeFile::write(&shared.space.digest(), &shrunk.tried.drawn.trace);
     write(shared.args.findings.join(format!("{name}.tape")), tape.as_bytes())?;
     let added = &shrunk.tried.drawn.added;
@@ -305,7 +304,7 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
         shrunk.is_minimal,
         Timestamp::now(),
     );
-    write_record(&shared.args.findings, &name, &record)?;
+    write_finding(&shared.args.findings, &name, &source.bytes, &record)?;
     let about = format!(
         "{} lines, {} faults, {} actions; shrunk with {} runs in {:.1} s{}",
         shrunk.tried.drawn.added.lines(),
@@ -326,10 +325,15 @@ fn in_virtual_time(seed: u64, alteration: Option<Alteration>) -> Shows {
     Shows::in_virtual_time(&format!("simulated {VERSION}{wrong}"), "real", seed)
 }
 
-/// Writes what is known about a finding beside its scenario.
-pub(crate) fn write_record(folder: &Path, name: &str, record: &Record) -> Result<(), String> {
-    let file = folder.join(format!("{name}.{RECORD}"));
-    std::fs::write(&file, record.write()).map_err(|error| format!("{}: {error}", file.display()))
+/// Writes a finding: its scenario, and beside it what is known about it. Where the scenario is.
+pub(crate) fn write_finding(folder: &Path, name: &str, scenario: &[u8], record: &Record) -> Result<PathBuf, String> {
+    let write = |file: String, bytes: &[u8]| {
+        let path = folder.join(file);
+        std::fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
+    };
+    write(format!("{name}.{RECORD}"), record.write().as_bytes())?;
+    write(format!("{name}.yaml"), scenario)
 }
 
 /// All of a small world.
@@ -363,11 +367,9 @@ fn exhaustive(args: &ExploreArgs, base: &Base, catalogue: &Catalogue) -> ExitRes
         .map_err(|e| CliError::usage(format!("{}: {e}", args.findings.display())))?;
     for (violation, added, text) in &seen.violations {
         let name = name_of(violation);
-        let file = args.findings.join(format!("{name}.yaml"));
-        std::fs::write(&file, text).map_err(|e| CliError::inconclusive(format!("{}: {e}", file.display())))?;
         let shows = in_virtual_time(added.seed, altered);
         let record = Record::new(violation, shows, added, false, Timestamp::now());
-        write_record(&args.findings, &name, &record).map_err(CliError::inconclusive)?;
+        let file = write_finding(&args.findings, &name, text.as_ref(), &record).map_err(CliError::inconclusive)?;
         print(&format!("{}: {}\n", file.display(), violation.signature));
     }
     match (seen.violations.is_empty(), seen.is_whole) {

@@ -1,7 +1,5 @@
 //! The database of a service that goes on after a while: times of the run are moved, and nothing else.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use vlab_drive::journal::Shift;
 use vlab_lab::postgres::{PgCluster, PgOptions};
 use vlab_run::service::{shift, watch};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rstest::rstest;
 use vlab_judge::result::Verdict;
@@ -11,7 +11,7 @@ use vlab_model::history::What;
 use crate::bench::{CliFixture, walk};
 
 /// Each file of a snapshot with its content.
-fn content(folder: &PathBuf) -> BTreeMap<PathBuf, Vec<u8>> {
+fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     walk(folder).into_iter().filter(|path| path.is_file()).map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
