@@ -287,7 +287,7 @@ async fn what_is_kept_can_be_gone_on_with() {
     client.batch_execute("CREATE TABLE hosts (id text); INSERT INTO hosts VALUES ('one')").await.unwrap();
     first.keep(&kept).await.unwrap();
     first.stop().await.unwrap();
-    assert_eq!(entries(world.path()), [kept.clone()]);
+    assert_eq!(entries(world.path()), std::slice::from_ref(&kept));
     for n in 0..2 {
         let with = PgOptions { content: Some(kept.clone()), tcp: Tcp::AnyPort, ..options(world.path()) };
         let server = PgCluster::start(with).await.unwrap();
