@@ -14,7 +14,9 @@ use vlab_run::session::RunOrder;
 use vlab_run::snapshot::{self, SNAPSHOTS, Snapshot, Wanted};
 use vlab_scenario::{HostKind, named_moment};
 
-use crate::args::{LabArgs, Options};
+use clap::ValueEnum as _;
+
+use crate::args::{Hosts, LabArgs, Options};
 use crate::error::{CliError, ExitResult};
 use crate::scenario::real_node;
 use crate::session::{How, style};
@@ -72,7 +74,12 @@ pub(crate) fn as_it_was(choices: &mut Choices, from: &Snapshot) -> Result<(), Cl
         let service = was.service.parse();
         choices.service = Some(service.map_err(|error| CliError::usage(format!("--from: {}: {error}", was.service)))?);
     }
-    choices.hosts = choices.hosts.or(hosts_of(&was.hosts));
+    // What the environment wants of every run is not wanted of one whose hosts are there already. Another kind that is asked for by name is
+    // refused later.
+    let everywhere = std::env::var("VLAB_HOSTS").ok().and_then(|words| Hosts::from_str(&words, true).ok());
+    if choices.hosts.is_none() || choices.hosts == everywhere.map(HostKind::from) {
+        choices.hosts = hosts_of(&was.hosts);
+    }
     if choices.real_node.is_none() {
         choices.real_node = real_node(was.real_node.as_deref())?;
     }

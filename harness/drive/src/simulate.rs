@@ -574,7 +574,13 @@ impl World {
                 self.running = Running::Paused(fault.clone());
                 self.conductor.task_effect(now, &fault, None, "the service was paused");
             }
-            Task::Do(fault, ServiceFault::Restart { .. } | ServiceFault::Pause(_) | ServiceFault::SlowQueries(_)) => {
+            Task::Do(
+                fault,
+                ServiceFault::Restart { .. }
+                | ServiceFault::Pause(_)
+                | ServiceFault::SlowQueries(_)
+                | ServiceFault::Lock(_),
+            ) => {
                 let text = format!("the fault {fault} cannot be injected: virtual time has no database");
                 self.conductor.observe(now, Source::Harness, None, What::Note { text });
             }

@@ -257,6 +257,20 @@ words! {
 }
 
 words! {
+    /// A table of the service's database that can be locked.
+    LockedTable {
+        /// That of hosts.
+        Hosts = "hosts",
+        /// That of clusters.
+        Clusters = "clusters",
+        /// That of infra-envs.
+        InfraEnvs = "infra_envs",
+        /// That of events.
+        Events = "events",
+    }
+}
+
+words! {
     /// Who asks the service.
     RequestSide {
         /// Hosts.

@@ -99,6 +99,7 @@ async fn fails_without_its_fault(name: &str) {
 /// One for each way in which something is done to a program, its database, or a connection.
 #[rstest]
 #[case::database_slow("slow-queries")]
+#[case::database_locked("postgres-locked")]
 #[case::program_killed("service-killed-in-every-state")]
 #[case::connection("connections-reset")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,9 +107,12 @@ async fn a_fault_happens_and_is_over(#[case] name: &str) {
     happens_and_is_over(name).await;
 }
 
+#[rstest]
+#[case("slow-queries")]
+#[case("postgres-locked")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_slow_queries_nobody_waits() {
-    fails_without_its_fault("slow-queries").await;
+async fn without_what_is_done_in_the_database_nobody_waits(#[case] name: &str) {
+    fails_without_its_fault(name).await;
 }
 
 /// The others. `cargo nextest run --workspace --run-ignored all -E 'test(e2e_faults)'`
@@ -133,7 +137,10 @@ fn no_scenario_that_needs_real_time_is_left_out() {
     let load = |name: String| vlab_scenario::load(&catalogue.find(&name).unwrap(), &catalogue).unwrap();
     let all = catalogue.list().into_iter().map(|entry| load(entry.name));
     let names: Vec<String> = all.filter(|s| s.needs.contains(&Need::RealTime)).map(|s| s.name).collect();
-    assert_eq!(names, ["postgres-killed", "postgres-restarts", "postgres-unreachable", "slow-queries"]);
+    assert_eq!(
+        names,
+        ["postgres-killed", "postgres-locked", "postgres-restarts", "postgres-unreachable", "slow-queries"]
+    );
 }
 
 fn a_postgres_stands_still() -> bool {

@@ -8,7 +8,7 @@ use rstest::rstest;
 use vlab_judge::result::Verdict;
 use vlab_model::history::What;
 
-use crate::bench::{CliFixture, walk};
+use crate::bench::{CliFixture, Said, walk};
 
 /// Each file of a snapshot with its content.
 fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -70,6 +70,14 @@ fn a_branch_may_do_otherwise_after_the_snapshot_and_not_before() {
     let said = bench.vlab(&["scenario", &before, "--from", "snap"]).ends_with(2);
     said.says(&["cannot go on from", "before the snapshot this scenario does otherwise", "the fault early begins"]);
     bench.vlab(&["scenario", "sno", "--from", "snap", "--seed", "4"]).ends_with(2).says(&["the seed of the run"]);
+    bench
+        .vlab(&["scenario", "sno", "--from", "snap", "--hosts", "vm"])
+        .ends_with(2)
+        .says(&["the kind of hosts of the run"]);
+    // Unless that is what the environment wants of every run.
+    let said: Said =
+        bench.command(&["scenario", "sno", "--from", "snap"]).env("VLAB_HOSTS", "vm").output().unwrap().into();
+    said.ends_with(0).says(&["passed"]);
     bench.nothing_is_left();
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_agents::{ClusterFault, HostFault, Reachability};
 use vlab_model::lease::Times;
-use vlab_scenario::{Cluster, Fault, Injection, LinkDirection, Span};
+use vlab_scenario::{Cluster, Fault, Injection, LinkDirection, LockedTable, Span};
 
 use vlab_kube::Order;
 
@@ -47,6 +47,8 @@ pub enum ServiceFault {
     Pause(Program),
     /// Each transaction that writes into the service's tables waits so long before its first write.
     SlowQueries(Duration),
+    /// Whoever writes into this table waits: somebody else holds a lock on it.
+    Lock(LockedTable),
     /// Some requests go wrong.
     Requests(Rule),
     /// Something goes wrong at the hub's API server.

@@ -19,6 +19,7 @@ pub(super) fn effect(injection: &ServiceInjection, name: &str, who: &dyn Lookup)
         ServiceInjection::PostgresRestart { down } => return restart(Program::Postgres, false, down),
         ServiceInjection::PostgresKill { down } => return restart(Program::Postgres, true, down),
         ServiceInjection::PostgresUnreachable => return Ok(ServiceFault::Pause(Program::Postgres)),
+        ServiceInjection::PostgresLocked { table } => return Ok(ServiceFault::Lock(*table)),
         ServiceInjection::SlowQueries { ms } => {
             return Ok(ServiceFault::SlowQueries(Duration::from_millis(u64::from(*ms))));
         }

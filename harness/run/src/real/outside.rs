@@ -27,7 +27,7 @@ use crate::service::{Restart, RunningService, watch};
 
 /// How long what is still being done may take at the end of a run.
 const LAST: Duration = Duration::from_secs(60);
-/// How often it is looked whether a slow query was there.
+/// How often it is looked whether a slow query was there, or one that waits for a lock.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Something happened.
@@ -71,7 +71,8 @@ pub(super) struct Outside {
     tell: mpsc::UnboundedSender<Report>,
     told: mpsc::UnboundedReceiver<Report>,
     paused: BTreeMap<Arc<str>, Program>,
-    slow: BTreeMap<Arc<str>, (CancellationToken, JoinHandle<()>)>,
+    /// What is done in the service's database, and what ends it.
+    in_database: BTreeMap<Arc<str>, (CancellationToken, JoinHandle<()>)>,
     slowed: u32,
     /// The run ends: nothing is waited for any more.
     hurry: CancellationToken,
@@ -115,7 +116,7 @@ impl Outside {
             tell,
             told,
             paused: BTreeMap::new(),
-            slow: BTreeMap::new(),
+            in_database: BTreeMap::new(),
             slowed: 0,
             hurry: CancellationToken::new(),
         })
@@ -142,16 +143,21 @@ impl Outside {
                 }
                 Err(error) => self.broken(error),
             },
-            Task::Do(fault, ServiceFault::SlowQueries(by)) => match &self.service.about().conninfo {
-                Some(conninfo) => {
-                    let over = CancellationToken::new();
-                    let slow = Slow { name: format!("vlab_slow_{}", self.slowed), conninfo: conninfo.clone(), by };
-                    self.slowed += 1;
-                    let task = tokio::spawn(slow.run(fault.clone(), over.clone(), self.tell.clone()));
-                    self.slow.insert(fault, (over, task));
-                }
-                None => self.broken("the service's database is not ours".to_owned()),
-            },
+            Task::Do(fault, ServiceFault::SlowQueries(by)) => {
+                let Some(conninfo) = self.conninfo() else { return };
+                let over = CancellationToken::new();
+                let slow = Slow { name: format!("vlab_slow_{}", self.slowed), conninfo, by };
+                self.slowed += 1;
+                let task = tokio::spawn(slow.run(fault.clone(), over.clone(), self.tell.clone()));
+                self.in_database.insert(fault, (over, task));
+            }
+            Task::Do(fault, ServiceFault::Lock(table)) => {
+                let Some(conninfo) = self.conninfo() else { return };
+                let over = CancellationToken::new();
+                let lock = Lock { table: table.as_str(), conninfo };
+                let task = tokio::spawn(lock.run(fault.clone(), over.clone(), self.tell.clone()));
+                self.in_database.insert(fault, (over, task));
+            }
             Task::Do(fault, ServiceFault::Hub(order)) => {
                 let ordered = match &mut self.hub {
                     Some(hub) => hub.order(fault.clone(), &order).await,
@@ -169,6 +175,15 @@ impl Outside {
             }
             Task::Undo(fault) => self.undo(&fault).await,
         }
+    }
+
+    /// The service's database, where that is ours.
+    fn conninfo(&self) -> Option<String> {
+        let conninfo = self.service.about().conninfo.clone();
+        if conninfo.is_none() {
+            self.broken("the service's database is not ours".to_owned());
+        }
+        conninfo
     }
 
     /// Does what had to wait for the service.
@@ -220,7 +235,7 @@ impl Outside {
         if let Some(count) = self.gateway.as_ref().and_then(|(gateway, _)| gateway.clear(fault)) {
             let _ = self.tell.send(Report::Note(format!("the fault {fault} hit {count} requests")));
         }
-        if let Some((over, _)) = self.slow.get(fault) {
+        if let Some((over, _)) = self.in_database.get(fault) {
             over.cancel();
         }
         if let Some(hub) = &self.hub
@@ -286,10 +301,10 @@ impl Outside {
         for fault in self.paused.keys().cloned().collect::<Vec<_>>() {
             self.undo(&fault).await;
         }
-        for (_, (over, task)) in std::mem::take(&mut self.slow) {
+        for (fault, (over, task)) in std::mem::take(&mut self.in_database) {
             over.cancel();
             if tokio::time::timeout(LAST, task).await.is_err() {
-                self.broken("the trigger that makes queries slow cannot be removed from the database".to_owned());
+                self.broken(format!("what the fault {fault} does in the database cannot be ended"));
             }
         }
         if let Some(hub) = &mut self.hub {
@@ -332,6 +347,41 @@ async fn pause(service: &dyn RunningService, who: Program, still: bool) -> Resul
     let what = if still { "paused" } else { "resumed" };
     let paused = service.pause(who, still).await;
     paused.map_err(|error| format!("{} cannot be {what}: {error}", who.words()))
+}
+
+/// Holds a lock on a table of the service's: reading goes on, and whoever writes there (or locks rows) waits until it is let go.
+struct Lock {
+    table: &'static str,
+    conninfo: String,
+}
+
+impl Lock {
+    async fn run(self, fault: Arc<str>, over: CancellationToken, tell: mpsc::UnboundedSender<Report>) {
+        // Given up, the connection ends, and the lock with it.
+        let held = tokio::select! {
+            held = self.hold(&fault, &tell) => held,
+            () = over.cancelled() => Ok(()),
+        };
+        if let Err(error) = held {
+            let error =
+                format!("the fault {fault} cannot lock {}: {}", self.table, vlab_lab::postgres::explain(&error));
+            let _ = tell.send(Report::Broken(LabError::new("faults", error)));
+        }
+    }
+
+    /// Takes the lock, tells when the first one waits for it, and holds it for ever.
+    async fn hold(&self, fault: &Arc<str>, tell: &mpsc::UnboundedSender<Report>) -> Result<(), tokio_postgres::Error> {
+        let client = watch::connect(&self.conninfo).await?;
+        client.batch_execute(&format!("BEGIN; LOCK TABLE {} IN EXCLUSIVE MODE", self.table)).await?;
+        // Who waits is seen from another connection, too, but this one need not ask for anything else.
+        let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = $1::text::regclass AND NOT granted)";
+        while !client.query_one(waits, &[&self.table]).await?.get::<_, bool>(0) {
+            tokio::time::sleep(LOOK).await;
+        }
+        let what = format!("a transaction waited for the table {}", self.table);
+        let _ = tell.send(Report::Effect { fault: fault.clone(), host: None, what });
+        std::future::pending().await
+    }
 }
 
 /// Makes transactions that write into the service's tables slow: a trigger waits before the first write of each. Before it,

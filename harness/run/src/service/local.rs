@@ -259,8 +259,11 @@ impl RunningService for Local {
     }
 
     fn can(&self, fault: &Fault) -> Result<(), String> {
-        let slow = matches!(fault.injection, Injection::Service(ServiceInjection::SlowQueries { .. }));
-        let stops_postgres = fault.target == FaultTarget::Postgres && !slow;
+        let by_asking = matches!(
+            fault.injection,
+            Injection::Service(ServiceInjection::SlowQueries { .. } | ServiceInjection::PostgresLocked { .. })
+        );
+        let stops_postgres = fault.target == FaultTarget::Postgres && !by_asking;
         if stops_postgres && !self.postgres.is_ours() {
             return Err("the PostgreSQL of DATABASE_URL is not the run's, and is left alone".to_owned());
         }

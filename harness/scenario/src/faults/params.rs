@@ -12,8 +12,8 @@ use crate::diagnostic::{quoted, suggestion};
 use crate::spanned::{Complaint, Scalar};
 use crate::time::Span;
 use crate::words::{
-    DnsName, HookFailure, HookedKind, InventoryDefect, KubePart, KubeVerb, LeaseLoss, LinkDirection, LostAt,
-    RequestSide, ResourceKind, Skew, VipName,
+    DnsName, HookFailure, HookedKind, InventoryDefect, KubePart, KubeVerb, LeaseLoss, LinkDirection, LockedTable,
+    LostAt, RequestSide, ResourceKind, Skew, VipName,
 };
 
 /// What can be written for a parameter.
@@ -295,6 +295,7 @@ words!(
     KubeVerb,
     LeaseLoss,
     LinkDirection,
+    LockedTable,
     LostAt,
     RequestSide,
     ResourceKind,

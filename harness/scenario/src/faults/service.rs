@@ -3,7 +3,7 @@
 use super::params::{HostName, OperationId, Param, RequestMethod};
 use super::{family, selection};
 use crate::time::Span;
-use crate::words::{LostAt, RequestSide};
+use crate::words::{LockedTable, LostAt, RequestSide};
 
 selection! {
     /// Which requests a fault of the gateway is about. All that is said must hold.
@@ -51,6 +51,11 @@ family! {
         };
         /// PostgreSQL does not answer: open connections hang, and new ones cannot be made
         PostgresUnreachable = "postgres-unreachable" hits [Postgres], Time, Any;
+        /// somebody else holds a lock on one of the service's tables: who writes to it waits until the fault ends, who reads does not
+        PostgresLocked = "postgres-locked" hits [Postgres], Time, Any {
+            /// the table
+            table: LockedTable = Param::needed().or("hosts"),
+        };
         /// each transaction that writes to the service's tables waits before its first write
         SlowQueries = "slow-queries" hits [Postgres], Time, Any {
             /// how many milliseconds it waits, by the wall clock
