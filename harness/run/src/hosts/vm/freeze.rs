@@ -103,6 +103,12 @@ impl VirtualLab {
     }
 
     pub(super) async fn load(&mut self, from: &Path, frozen: &Frozen, done: Vec<MachineOrder>) -> Result<(), LabError> {
+        // What one version writes, another one may read in another way.
+        let here = &self.machines.versions().qemu;
+        if let Some(then) = frozen.qemu.as_ref().filter(|then| *then != here) {
+            let error = format!("its machines were written by QEMU {then}, and here is QEMU {here}: freeze it anew");
+            return Err(LabError::new("snapshot", error));
+        }
         link_all(&from.join(MEDIA), &self.media.0)?;
         for order in done {
             match order {
