@@ -217,6 +217,15 @@ fn total(counts: &BTreeMap<String, u64>) -> u64 {
     counts.values().sum()
 }
 
+/// How often that was, and for which reasons; nothing, when it never was.
+pub(crate) fn counted(what: &str, reasons: &BTreeMap<String, u64>) -> String {
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let each: String = reasons.iter().map(|(why, count)| format!("  {count}: {why}\n")).collect();
+    format!("{} {what}:\n{each}", total(reasons))
+}
+
 fn one_line(tally: &Tally, took: Duration) -> String {
     format!(
         "{} tapes, {} runs ({:.1} a minute, {} go on); {} inconclusive; {} faults left out; {} found",
@@ -243,15 +252,9 @@ fn summary(tally: &Tally, shared: &Shared) -> String {
     if shared.interrupted.is_cancelled() {
         text.push_str("ended by the user\n");
     }
-    let mut list = |what: &str, counts: &BTreeMap<String, u64>| {
-        if !counts.is_empty() {
-            text.push_str(&format!("{} {what}:\n", total(counts)));
-            counts.iter().for_each(|(why, count)| text.push_str(&format!("  {count}: {why}\n")));
-        }
-    };
-    list("runs were inconclusive", &tally.inconclusive);
-    list("faults were left out because that service cannot have them", &tally.left_out);
-    list("tapes were not run there", &tally.not_there);
+    text += &counted("runs were inconclusive", &tally.inconclusive);
+    text += &counted("faults were left out because that service cannot have them", &tally.left_out);
+    text += &counted("tapes were not run there", &tally.not_there);
     if tally.made_plain > 0 {
         text.push_str(&format!(
             "{} interleavings had what only virtual time has (an order, phases of monitors, kills around a write): it was left out\n",
@@ -545,6 +548,7 @@ impl Shared {
             k: *k,
             n: *n,
             same_on_simulated: same,
+            from: None,
         };
         let head = [
             format!(
@@ -565,11 +569,8 @@ impl Shared {
         let record = Record::new(violation, shows, &there.added, *is_minimal, Timestamp::now());
         write_finding(&self.findings, &name, &source.bytes, &record)?;
         let about = format!(
-            "{words}; {} lines, {} faults, {} actions{}; the simulated service {}; run: {}",
-            record.lines,
-            record.faults,
-            record.actions,
-            if *is_minimal { "" } else { ", not shrunk to the end" },
+            "{words}; {}; the simulated service {}; run: {}",
+            record.size(),
             if same { "does the same" } else { "does not" },
             seen.folder.display()
         );

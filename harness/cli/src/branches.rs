@@ -26,6 +26,7 @@ use vlab_run::snapshot::{self, Snapshot};
 use vlab_run::{real, rundir};
 use vlab_scenario::{Catalogue, Scenario, SourceFile, Span};
 
+use crate::against::counted;
 use crate::args::interrupted;
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::explore::{ExploreArgs, write_finding, wrong};
@@ -345,6 +346,7 @@ impl Exploration<'_> {
             n,
             // Another one was not asked.
             same_on_simulated: target == Target::Simulated,
+            from: self.snapshot.folder().file_name().map(|name| name.to_string_lossy().into_owned()),
         };
         let head = [
             format!(
@@ -365,15 +367,7 @@ impl Exploration<'_> {
         let words = shows.words();
         let record = Record::new(violation, shows, added, is_minimal, Timestamp::now());
         let path = write_finding(&self.args.findings, &name, &source.bytes, &record)?;
-        self.written.push(format!(
-            "{}: {words}; {} lines, {} faults, {} actions{}; run: {}\n",
-            path.display(),
-            record.lines,
-            record.faults,
-            record.actions,
-            if is_minimal { "" } else { ", not shrunk to the end" },
-            seen.folder.display()
-        ));
+        self.written.push(format!("{}: {words}; {}; run: {}\n", path.display(), record.size(), seen.folder.display()));
         Ok(())
     }
 
@@ -384,14 +378,11 @@ impl Exploration<'_> {
             self.snapshot.folder().display(),
             self.began.elapsed().as_secs_f64()
         );
-        let mut list = |what: &str, counts: &BTreeMap<String, u64>| {
-            if !counts.is_empty() {
-                text.push_str(&format!("{} {what}:\n", counts.values().sum::<u64>()));
-                counts.iter().for_each(|(why, count)| text.push_str(&format!("  {count}: {why}\n")));
-            }
-        };
-        list("runs were inconclusive", &self.inconclusive);
-        list("scenarios were drawn and not run", &self.not_run);
+        if self.interrupted.is_cancelled() {
+            text.push_str("ended by the user\n");
+        }
+        text += &counted("runs were inconclusive", &self.inconclusive);
+        text += &counted("scenarios were drawn and not run", &self.not_run);
         let found = self.found.iter().map(|(signature, times)| (signature.as_str(), format!("{times} of {said} runs")));
         text.push_str(&wrong(found, &self.known));
         text

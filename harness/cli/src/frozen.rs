@@ -11,7 +11,7 @@ use vlab_run::hosts::vm::Ability;
 use vlab_run::live::{Screen, Show};
 use vlab_run::real;
 use vlab_run::session::RunOrder;
-use vlab_run::snapshot::{self, SNAPSHOTS, Snapshot, Wanted};
+use vlab_run::snapshot::{self, Snapshot, Wanted};
 use vlab_scenario::{HostKind, named_moment};
 
 use clap::ValueEnum as _;
@@ -19,7 +19,7 @@ use clap::ValueEnum as _;
 use crate::args::{Hosts, LabArgs, Options};
 use crate::error::{CliError, ExitResult};
 use crate::scenario::real_node;
-use crate::session::{How, style};
+use crate::session::style;
 use crate::tools::{Setup, ensure_set_up, print, tell};
 
 /// How a lab is frozen, and how one goes on.
@@ -28,7 +28,8 @@ pub(crate) struct FrozenArgs {
     /// Freeze the lab at that moment, and end: machines, disks, service and database are written down, and `--from` goes on there as often
     /// as you like. A moment is what happens (`bootkube done`), a stage (`Rebooting`), or `host` or `cluster` and a status (`cluster
     /// finalizing`); before it, with a colon, the host or cluster (`node-0: Joined`).
-    #[arg(long, value_name = "MOMENT", conflicts_with_all = ["from", "repeat", "partition"])]
+    #[arg(long, value_name = "MOMENT", conflicts_with_all =
+        ["from", "repeat", "partition", "jobs", "retries", "keep", "pause_on_failure"])]
     snapshot_at: Option<String>,
     /// With `--snapshot-at`: name of the snapshot, or a folder that is not there yet. Without it, the scenario and the moment.
     #[arg(long, value_name = "NAME", requires = "snapshot_at")]
@@ -112,7 +113,6 @@ impl ToFreeze {
     pub(crate) async fn freeze(
         self,
         mut orders: Vec<RunOrder>,
-        how: &How,
         options: &Options,
         ability: Option<Ability>,
         interrupted: CancellationToken,
@@ -120,9 +120,6 @@ impl ToFreeze {
         let (Some(order), true) = (orders.pop(), orders.is_empty()) else {
             return Err(CliError::usage("--snapshot-at is for one scenario"));
         };
-        if how.keep || how.jobs > 1 {
-            return Err(CliError::usage("--snapshot-at ends the run and its lab: leave --keep and --jobs out"));
-        }
         let RunOrder { prepared, text, .. } = order;
         let complain = |why: String| CliError::usage(format!("--snapshot-at: {why}"));
         let moment = named_moment(&prepared.scenario, &self.at).map_err(complain)?;
@@ -172,11 +169,11 @@ impl ToFreeze {
     fn folder(&self, lab: &LabArgs, scenario: &str) -> PathBuf {
         match &self.name {
             Some(name) if name.contains('/') => PathBuf::from(name),
-            Some(name) => lab.runs().join(SNAPSHOTS).join(name),
+            Some(name) => snapshot::all(&lab.runs()).join(name),
             None => {
                 let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
                 let at: String = self.at.chars().map(plain).collect();
-                lab.runs().join(SNAPSHOTS).join(format!("{scenario}-{at}"))
+                snapshot::all(&lab.runs()).join(format!("{scenario}-{at}"))
             }
         }
     }
@@ -184,7 +181,7 @@ impl ToFreeze {
 
 /// What to call a snapshot on the command line.
 fn called(runs: &Path, folder: &Path) -> String {
-    let name = folder.strip_prefix(runs.join(SNAPSHOTS)).unwrap_or(folder);
+    let name = folder.strip_prefix(snapshot::all(runs)).unwrap_or(folder);
     name.display().to_string()
 }
 

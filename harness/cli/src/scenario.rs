@@ -201,7 +201,7 @@ impl SessionArgs {
             }
         }
         if let Some(wanted) = frozen.wanted {
-            return wanted.freeze(orders, &self.how, options, ability, interrupted).await;
+            return wanted.freeze(orders, options, ability, interrupted).await;
         }
         frozen::can_go_on(&orders)?;
         let running = Running { options, how: &self.how, ability, interrupted };

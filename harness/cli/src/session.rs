@@ -31,7 +31,7 @@ use crate::tools::{Setup, catalogue, ensure_set_up, load, print, tell};
 pub(crate) struct How {
     /// How many runs go on at once. Scenarios that measure load run alone.
     #[arg(long, short, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) jobs: u16,
+    jobs: u16,
     /// Retry a scenario that does not pass up to this many times, with the same seed. One that passes on a retry is
     /// `flaky`.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=20))]
@@ -41,7 +41,7 @@ pub(crate) struct How {
     flaky_result: FlakyResult,
     /// Leave the lab of each run in place when it ends; `vlab gc` removes it.
     #[arg(long)]
-    pub(crate) keep: bool,
+    keep: bool,
     /// When a run does not pass, wait for the Enter key before its lab is taken down. Needs a terminal, and one run at a time.
     #[arg(long)]
     pause_on_failure: bool,

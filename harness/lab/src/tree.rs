@@ -1,9 +1,17 @@
-//! Copies of whole folders.
+//! Copies of files and of whole folders.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, chown};
 use std::path::Path;
+
+/// The same file under another name, or a copy where that is on another file system: of a file that nobody writes any more.
+///
+/// # Errors
+/// Those of the file system.
+pub fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop))
+}
 
 /// Copies what is in `from` into the existing directory `to`, with the modes of files, and gives it to `user`. Directories are for their owner
 /// only.

@@ -24,14 +24,14 @@ use vlab_drive::prepare::{Prepared, VERSION};
 use vlab_drive::target::Target;
 use vlab_history::Recorder;
 use vlab_model::history::RunInfo;
-use vlab_scenario::Moment;
+use vlab_scenario::{DiskBus, Host, Moment};
 
 use crate::hosts::Frozen;
 
 /// Version of the form of a snapshot. Raised whenever one of before cannot be continued any more.
 pub const FORMAT: u32 = 1;
-/// Folder of the snapshots below the folder of the runs.
-pub const SNAPSHOTS: &str = "snapshots";
+/// Name of the folder of the snapshots.
+const SNAPSHOTS: &str = "snapshots";
 /// What is known of a snapshot.
 const MANIFEST: &str = "snapshot.json";
 /// The conductor's journal.
@@ -104,6 +104,10 @@ pub fn can_be_frozen(prepared: &Prepared) -> Result<(), String> {
     }
     if std::env::var_os("DATABASE_URL").is_some_and(|url| !url.is_empty()) {
         return Err("a run on the PostgreSQL of DATABASE_URL cannot be frozen: its data is not the run's".to_owned());
+    }
+    let on_nvme = |host: &&Host| host.is_machine() && host.vm.disks.iter().any(|disk| disk.bus == DiskBus::Nvme);
+    if let Some(host) = prepared.scenario.hosts.iter().find(on_nvme) {
+        return Err(format!("{} has an NVMe disk, whose state QEMU cannot write down", host.name));
     }
     if prepared.scenario.load.is_some() {
         return Err("a run that measures load cannot be frozen: a pause would be measured as well".to_owned());
@@ -245,17 +249,25 @@ fn private(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// The snapshot that people name: its folder, or its name among those of the runs.
+/// The folder of the snapshots: beside that of the runs, which people publish.
+#[must_use]
+pub fn all(runs: &Path) -> PathBuf {
+    runs.parent().unwrap_or(Path::new("")).join(SNAPSHOTS)
+}
+
+/// The snapshot that people name: its folder, or its name among those of the runs' folder.
 #[must_use]
 pub fn find(runs: &Path, name: &str) -> PathBuf {
     let direct = PathBuf::from(name);
-    if direct.join(MANIFEST).exists() { direct } else { runs.join(SNAPSHOTS).join(name) }
+    if direct.join(MANIFEST).exists() { direct } else { all(runs).join(name) }
 }
 
 /// Is that folder a snapshot, of whatever version, or one of the runs that was not finished?
 #[must_use]
 pub fn is_one(runs: &Path, folder: &Path) -> bool {
-    folder.join(MANIFEST).is_file() || folder.is_dir() && folder.parent() == Some(&runs.join(SNAPSHOTS))
+    // `..` has no name.
+    let is_ours = folder.file_name().is_some() && folder.parent() == Some(&all(runs));
+    folder.join(MANIFEST).is_file() || is_ours && folder.is_dir()
 }
 
 /// A snapshot of a list, or what is wrong with that folder.
@@ -266,7 +278,7 @@ pub type Listed = (PathBuf, Result<Snapshot, String>);
 /// # Errors
 /// The folder cannot be read.
 pub fn list(runs: &Path) -> io::Result<Vec<Listed>> {
-    let entries = match fs::read_dir(runs.join(SNAPSHOTS)) {
+    let entries = match fs::read_dir(all(runs)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -275,4 +287,49 @@ pub fn list(runs: &Path) -> io::Result<Vec<Listed>> {
     let mut all: Vec<Listed> = folders.into_iter().map(|folder| (folder.clone(), Snapshot::open(&folder))).collect();
     all.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use vlab_drive::prepare::Choices;
+    use vlab_scenario::{Catalogue, HostKind};
+
+    use super::*;
+    use crate::prepare::prepare;
+
+    #[rstest]
+    #[case("sno", HostKind::Vm, None)]
+    #[case("sno", HostKind::Simulated, None)]
+    #[case("sno-used-disks", HostKind::Vm, Some("node-0 has an NVMe disk"))]
+    #[case("sno-used-disks", HostKind::Simulated, None)]
+    #[case("fleet-2000", HostKind::Simulated, Some("measures load"))]
+    #[case("kube-sno", HostKind::Simulated, Some("over Kubernetes"))]
+    fn what_cannot_be_frozen_is_known_before(#[case] name: &str, #[case] hosts: HostKind, #[case] why: Option<&str>) {
+        let catalogue = Catalogue::embedded();
+        let scenario = vlab_scenario::load(&catalogue.find(name).unwrap(), &catalogue).unwrap();
+        let choices = Choices { seed: Some(1), hosts: Some(hosts), ..Choices::default() };
+        let can = can_be_frozen(&prepare(scenario, &catalogue, &choices).unwrap());
+        match why {
+            None => assert_eq!(can, Ok(())),
+            Some(why) => assert!(can.as_ref().unwrap_err().contains(why), "{can:?}"),
+        }
+    }
+
+    #[test]
+    fn snapshots_lie_beside_the_runs() {
+        assert_eq!(all(Path::new("target/vlab/runs")), Path::new("target/vlab/snapshots"));
+        assert_eq!(all(Path::new("runs")), Path::new("snapshots"));
+        assert_eq!(find(Path::new("a/runs"), "pivot"), Path::new("a/snapshots/pivot"));
+        let place = tempfile::tempdir().unwrap();
+        let runs = place.path().join("runs");
+        for folder in [&runs, &all(&runs).join("half")] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        assert!(is_one(&runs, &all(&runs).join("half")), "one that was not finished");
+        for other in ["..", ".", "none"] {
+            assert!(!is_one(&runs, &all(&runs).join(other)), "{other}");
+        }
+        assert!(!is_one(&runs, &runs));
+    }
 }

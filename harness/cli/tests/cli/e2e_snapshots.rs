@@ -19,7 +19,7 @@ fn frozen(bench: &CliFixture, scenario: &str, moment: &str) -> PathBuf {
     let said = bench.vlab(&["scenario", scenario, "--hosts", "sim", "--snapshot-at", moment, "--snapshot", "snap"]);
     said.ends_with(0).says(&["is frozen at", "--from snap"]);
     bench.nothing_is_left();
-    bench.path("runs").join("snapshots/snap")
+    bench.path("snapshots/snap")
 }
 
 /// The single node of the catalogue with a fault.
@@ -87,13 +87,14 @@ fn a_branch_may_do_otherwise_after_the_snapshot_and_not_before() {
 #[case(&["--snapshot-at", "Rebooting", "--api", "kube"], 2, "over Kubernetes cannot be frozen")]
 #[case(&["--snapshot-at", "Rebooting", "--service", "remote:http://127.0.0.1:9"], 2, "cannot be frozen: only a service that is a process")]
 #[case(&["--snapshot-at", "host disconnected"], 3, "was not seen until the end of the run: nothing was frozen")]
+#[case(&["--snapshot-at", "Rebooting", "--retries", "1"], 2, "cannot be used with")]
 #[case(&["--snapshot", "x"], 2, "--snapshot-at")]
 #[case(&["--from", "nowhere"], 2, "is no snapshot: it has no snapshot.json")]
 fn what_cannot_be_frozen_is_told(#[case] options: &[&str], #[case] code: i32, #[case] words: &str) {
     let bench = CliFixture::new();
     let arguments = [&["scenario", "sno", "--hosts", "sim"], options].concat();
     bench.vlab(&arguments).ends_with(code).says(&[words]);
-    assert!(!bench.path("runs").join("snapshots").exists() || bench.vlab(&["snapshots"]).out.is_empty());
+    assert!(!bench.path("snapshots").exists() || bench.vlab(&["snapshots"]).out.is_empty());
     bench.nothing_is_left();
 }
 
@@ -159,6 +160,8 @@ fn snapshots_are_listed_and_removed_and_others_are_refused_by_name() {
     let refused = bench.vlab(&["scenario", "--from", "snap"]).ends_with(2);
     refused.says(&["is a snapshot of form 99", "freeze it anew"]);
     bench.vlab(&["snapshots"]).ends_with(0).says(&["snap: ", "form 99"]);
+    bench.vlab(&["snapshots", "--remove", ".."]).ends_with(2).says(&["is no snapshot"]);
+    assert!(bench.path("runs").exists());
     bench.vlab(&["snapshots", "--remove", "snap", "nothing"]).ends_with(2).says(&["nothing is no snapshot"]);
     bench.vlab(&["snapshots", "--remove", "snap"]).ends_with(0).says(&["removed"]);
     assert!(!folder.exists());

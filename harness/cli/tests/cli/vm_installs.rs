@@ -47,12 +47,13 @@ fn vm_installs_not_when_its_installer_is_ended() {
 fn vm_a_cluster_is_frozen_in_its_pivot_and_installs_itself() {
     if wanted() {
         let bench = CliFixture::new();
-        let budget = Duration::from_secs(540);
         let arguments = ["scenario", "ha-3-1", "--hosts", "vm", "--no-setup", "--quiet"];
         let freeze = [&arguments[..], &["--snapshot-at", "bootkube done", "--snapshot", "pivot"]].concat();
-        bench.vlab_within(budget, &freeze).ends_with(0).says(&["is frozen at `bootkube done`"]);
+        bench.vlab_within(Duration::from_secs(780), &freeze).ends_with(0).says(&["is frozen at `bootkube done`"]);
         bench.nothing_is_left();
-        bench.vlab_within(budget, &["scenario", "--from", "pivot", "--no-setup", "--quiet"]).ends_with(0);
+        bench
+            .vlab_within(Duration::from_secs(390), &["scenario", "--from", "pivot", "--no-setup", "--quiet"])
+            .ends_with(0);
         has_installed(&bench, 4);
         bench.nothing_is_left();
     }

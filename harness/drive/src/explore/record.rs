@@ -32,6 +32,9 @@ pub struct Shows {
     pub n: u32,
     /// Does the simulated service show the same in virtual time?
     pub same_on_simulated: bool,
+    /// The runs went on from the snapshot of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
 }
 
 /// A finding.
@@ -95,9 +98,18 @@ impl Record {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
+    /// How large its scenario is, for people.
+    pub fn size(&self) -> String {
+        let end = if self.is_minimal { "" } else { ", not shrunk to the end" };
+        format!("{} lines, {} faults, {} actions{end}", self.lines, self.faults, self.actions)
+    }
+
     /// How to see it again; `file` is the scenario's.
     pub fn command(&self, file: &str) -> String {
-        let Shows { target, time_profile, .. } = &self.shows;
+        let Shows { target, time_profile, from, .. } = &self.shows;
+        if let Some(from) = from {
+            return format!("vlab scenario {file} --from {from}");
+        }
         match target.as_str() {
             VIRTUAL => format!("vlab simulate {file}"),
             // The scenario alone does not know how it ends elsewhere.
@@ -134,6 +146,7 @@ impl Shows {
             k: 1,
             n: 1,
             same_on_simulated: true,
+            from: None,
         }
     }
 
@@ -182,6 +195,9 @@ pub(super) mod tests {
         assert_eq!(record.command("a.yaml"), "vlab scenario a.yaml --service process:x --time-profile rapid");
         record.check = ENDS_ALIKE.to_owned();
         assert_eq!(record.command("a.yaml"), "vlab differential a.yaml --against process:x --time-profile rapid");
+        record.shows.from = Some("pivot".to_owned());
+        assert_eq!(record.command("a.yaml"), "vlab scenario a.yaml --from pivot");
+        assert_eq!(record.size(), "1 lines, 0 faults, 0 actions");
         let mut shows = record.shows;
         assert_eq!(shows.words(), "in 1 of 3 runs once it was found");
         shows.n = 0;

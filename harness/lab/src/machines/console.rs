@@ -142,6 +142,9 @@ mod tests {
     async fn lines_come_as_they_are_written_and_halves_are_kept() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"one\r\ntw").unwrap();
+        // One that goes on where another one stopped, at the half line.
+        assert_eq!(Follow::open(file.path(), 0).unwrap().whole_lines().unwrap(), ["one"]);
+        assert_eq!(Follow::open(file.path(), 5).unwrap().drain().unwrap(), ["tw"]);
         let mut follow = Follow::open(file.path(), 0).unwrap();
         assert_eq!(within(follow.next_line()).await, "one");
         // Nothing whole is there: it waits, and a waiting that is given up loses nothing.

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::domain::{Bus, MachineSpec};
+use super::domain::MachineSpec;
 use super::{Machine, MachineError, blocking, io_at};
+use crate::tree::link_or_copy;
 use crate::wait;
 
 /// How long QEMU may take to write or read a machine. One of 4 GiB takes seconds; a disk that others use makes it minutes.
@@ -45,13 +46,6 @@ pub(super) fn over(spec: &mut MachineSpec, kept: &Path) {
         one.base = Some(disk(kept, &one.name));
         (one.size_bytes, one.leftover) = (None, None);
     }
-}
-
-/// Why a machine cannot be frozen, as far as that follows from what it is.
-#[must_use]
-pub fn cannot_be_frozen(spec: &MachineSpec) -> Option<String> {
-    let nvme = spec.disks.iter().any(|disk| disk.bus == Bus::Nvme);
-    nvme.then(|| format!("{} has an NVMe disk, whose state QEMU cannot write down", spec.name))
 }
 
 impl Machine {
@@ -86,10 +80,11 @@ impl Machine {
         let (spec, placement, into) = (self.spec.clone(), self.placement.clone(), into.to_owned());
         blocking(move || {
             for one in &spec.disks {
-                link_or_copy(&placement.disk(one), &disk(&into, &one.name))?;
+                let image = placement.disk(one);
+                link_or_copy(&image, &disk(&into, &one.name)).map_err(io_at(&image))?;
             }
             if placement.nvram().exists() {
-                link_or_copy(&placement.nvram(), &variables(&into))?;
+                link_or_copy(&placement.nvram(), &variables(&into)).map_err(io_at(&into))?;
             }
             let text = fs::read(&placement.console_log).map_err(io_at(&placement.console_log))?;
             // Half a line is said to its end when it goes on.
@@ -158,12 +153,4 @@ fn read(state: &Path, socket: &Path) -> io::Result<()> {
     let mut file = File::open(state)?;
     let mut to = UnixStream::connect(socket)?;
     io::copy(&mut file, &mut to).map(drop)
-}
-
-/// The same file under another name, or a copy where that is on another file system. Nobody writes it any more.
-fn link_or_copy(from: &Path, to: &Path) -> Result<(), MachineError> {
-    if fs::hard_link(from, to).is_ok() {
-        return Ok(());
-    }
-    fs::copy(from, to).map(drop).map_err(io_at(from))
 }

@@ -59,7 +59,6 @@ use crate::ssh::Access;
 use crate::wait;
 
 pub use domain::{Accel, BootOrder, Bus, DiskSpec, Firmware, MachineSpec, NicSpec, Placement, Plug, SpecError, Vendor};
-pub use freeze::cannot_be_frozen;
 pub use helper::{HELPER, Versions, find_helper};
 pub use leftover::Leftover;
 pub use machine::{DiskFault, Machine, find_ovmf};

@@ -77,7 +77,6 @@ impl UnderWay<'_> {
         match self.write_down(wanted).await {
             Ok(after) => Some(after),
             Err(error) => {
-                let _ = std::fs::remove_dir_all(&wanted.folder);
                 lab_check(result, error);
                 None
             }
@@ -93,6 +92,17 @@ impl UnderWay<'_> {
         }
         snapshot::make_folder(&wanted.folder)
             .map_err(|error| LabError::new("snapshot", format!("{}: {error}", wanted.folder.display())))?;
+        (run.options.tell)(&format!("`{}`: the lab is written down (seconds for each machine)", wanted.words));
+        let written = self.write_into(wanted).await;
+        if written.is_err() {
+            let _ = std::fs::remove_dir_all(&wanted.folder);
+        }
+        written
+    }
+
+    /// Into its folder, which is there and empty. How long after its start the run stands still.
+    async fn write_into(&mut self, wanted: &Wanted) -> Result<Duration, LabError> {
+        let run = self.run;
         self.hosts.stand_still().await?;
         self.hear_answers().await?;
         Arc::clone(&self.service).rest().await?;

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use vlab_api::Timestamp;
 use vlab_drive::conductor::MachineOrder;
 use vlab_lab::machines::Machine;
+use vlab_lab::tree::link_or_copy;
 use vlab_lab::wait;
 use vlab_model::history::What;
 
@@ -37,18 +38,12 @@ fn folder(path: &Path) -> Result<(), LabError> {
     made.map_err(|error| LabError::new("snapshot", format!("{}: {error}", path.display())))
 }
 
-/// The same file under another name, or a copy of it. Nobody changes it.
-fn link_or_copy(from: &Path, to: &Path) -> Result<(), LabError> {
-    let copied = fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop));
-    copied.map_err(|error| LabError::new("snapshot", format!("{}: {error}", from.display())))
-}
-
 /// Links all files of a folder into another one that is there.
 fn link_all(from: &Path, to: &Path) -> Result<(), LabError> {
     let failed = |error: std::io::Error| LabError::new("snapshot", format!("{}: {error}", from.display()));
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        link_or_copy(&entry.path(), &to.join(entry.file_name()))?;
+        link_or_copy(&entry.path(), &to.join(entry.file_name())).map_err(failed)?;
     }
     Ok(())
 }
