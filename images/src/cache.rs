@@ -22,17 +22,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// This user's: `$VLAB_IMAGES`, else `$XDG_CACHE_HOME/vlab/images`, else `~/.cache/vlab/images`, else in the folder for
-    /// temporary files.
+    /// This user's: see [`vlab_setup::images_folder`].
     #[must_use]
     pub fn of_this_user() -> Self {
-        if let Some(named) = std::env::var_os("VLAB_IMAGES").filter(|named| !named.is_empty()) {
-            // A program that is started elsewhere must find the same.
-            return Self::at(std::path::absolute(&named).unwrap_or_else(|_| named.into()));
-        }
-        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-        Self::at(base.unwrap_or_else(std::env::temp_dir).join("vlab").join("images"))
+        Self::at(vlab_setup::images_folder())
     }
 
     /// In this folder, which is made when something is put there.

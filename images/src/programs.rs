@@ -117,7 +117,7 @@ pub(crate) fn program(
             .env("VLAB_COMMIT", &place)
             .stdin(Stdio::null())
             .stdout(std::io::stderr());
-        own_cargo(&mut command);
+        vlab_setup::installer::own_cargo(&mut command);
         let failed = |problem: String| ImageError::Program { program: format!("cargo build of {name}"), problem };
         match command.status() {
             Ok(status) if status.success() => {}
@@ -127,17 +127,6 @@ pub(crate) fn program(
         let program = target.join(TARGET).join(PROFILE).join(name);
         fs::copy(&program, into).map(|_| ()).map_err(ImageError::io(&program))
     })
-}
-
-/// What cargo tells a program that it runs must not reach the next cargo, nor must a tool that looks at what is built build it: the
-/// same bytes, whoever asks for them. Without its bar: two may run at once, and each line of one would be drawn over by the other.
-pub(crate) fn own_cargo(command: &mut Command) {
-    command.env_remove("RUSTC_WORKSPACE_WRAPPER").env("CARGO_TERM_PROGRESS_WHEN", "never");
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
-            command.env_remove(name);
-        }
-    }
 }
 
 /// Checksum of the sources of a crate, of those of this project that it uses, and of the compiler's version.

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use vlab_setup::{Purpose, ensure, needs_somebody};
+use vlab_setup::{Purpose, ensure, images_folder, needs_somebody};
 
+use crate::ahead::Ahead;
 use crate::args::{PREPARE, first_look};
 use crate::{Build, INCONCLUSIVE, build_vlab, can_build_machines, say, target, vlab_command};
 
@@ -24,7 +25,7 @@ const BUILT: &[u8] = b"built";
 /// is told again by what comes after it, which does the same with the terminal in its hands.
 pub(crate) fn look(args: &[OsString], text: impl Fn(Option<&str>) -> String) {
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
-    let Some(look) = first_look(args, text).filter(|_| !ci && !has_medium(&images())) else { return };
+    let Some(look) = first_look(args, text).filter(|_| !ci && !has_medium(&images_folder())) else { return };
     let log = target().join("vlab/first-start.log");
     say(&format!("virtual machines are not prepared here yet ({WHAT}). First the same with simulated hosts."));
     // Without a terminal of its own it cannot ask for a password: then it is done afterwards.
@@ -50,16 +51,6 @@ pub(crate) fn look(args: &[OsString], text: impl Fn(Option<&str>) -> String) {
     if let Some(mut child) = child {
         follow(&mut child, &log);
     }
-}
-
-/// The cache of images of this user, as `vlab-images` finds it.
-fn images() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let absolute = |name: &str| set(name).filter(|path| path.is_absolute());
-    set("VLAB_IMAGES").unwrap_or_else(|| {
-        let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-        base.unwrap_or_else(std::env::temp_dir).join("vlab/images")
-    })
 }
 
 /// Has a medium been built here before? One that is out of date takes a minute to renew, not five.
@@ -92,6 +83,8 @@ pub(crate) fn prepare() -> ExitCode {
     if let Err(why) = ensure(Purpose::Machines, true, say).and_then(|_| ensure(Purpose::Images, true, say)) {
         return complain(why);
     }
+    // It takes longest, and nothing else has to be there for it.
+    let ahead = Ahead::begin();
     // Packages wait for the network; what follows wants the processors, and `vlab` goes first.
     let mut word = Vec::new();
     if std::io::stdin().read_to_end(&mut word).is_err() || word != BUILT {
@@ -101,7 +94,9 @@ pub(crate) fn prepare() -> ExitCode {
         Ok(vlab) => vlab,
         Err(code) => return code,
     };
-    match vlab_command(&vlab, "images", &["build".into(), "lab-iso".into()]).status() {
+    let medium = vlab_command(&vlab, "images", &["build".into(), "lab-iso".into()]).status();
+    drop(ahead);
+    match medium {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(status) => complain(format!("the medium of virtual machines was not built: {status}")),
         Err(error) => complain(format!("cannot start {}: {error}", vlab.vlab.display())),

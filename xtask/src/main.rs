@@ -1,6 +1,7 @@
 //! The developer's entry: `cargo xtask <verb>`. Builds in seconds because it depends on nothing; sets up what is missing,
 //! builds `vlab` when its sources changed, and hands over to it.
 
+mod ahead;
 mod args;
 mod dist;
 mod engine;
@@ -268,8 +269,10 @@ fn build_vlab(build: Build) -> Result<Programs, ExitCode> {
     let program = |package, name| ["build", "--profile", profile, "--locked", "--package", package, "--bin", name];
     let mut args = program("vlab-cli", "vlab").to_vec();
     if build.libvirt {
-        // With `vlab`: the helper asks for nothing of their common crates that `vlab` does not ask for, so none is built twice.
-        args.extend(["--package", "vlab-libvirt-helper", "--bin", "vlab-libvirt-helper"]);
+        // With `vlab`: they ask for nothing of their common crates that `vlab` does not ask for, so none is built twice (a test holds that).
+        for program in WITH_MACHINES {
+            args.extend(["--package", program, "--bin", program]);
+        }
     }
     if !target().join(profile).join("vlab").exists() {
         say(&format!("building `vlab` for the first time: {USUAL_BUILD} on two idle cores"));
@@ -283,14 +286,13 @@ fn build_vlab(build: Build) -> Result<Programs, ExitCode> {
     if build.kube {
         build_binary("vlab-kube", &program("vlab-kube-server", "vlab-kube"))?;
     }
-    let mut built = None;
-    if build.libvirt {
-        // By itself, for the same reason.
-        let node = build_binary("vlab-node", &program("vlab-node", "vlab-node"))?;
-        built = node.parent().and_then(|folder| for_images(folder, &["vlab-node"]));
-    }
+    // It was built beside `vlab`.
+    let built = vlab.parent().filter(|_| build.libvirt).and_then(|folder| for_images(folder, &["vlab-node"]));
     Ok(Programs { vlab, built })
 }
+
+/// Packages whose programs of the same names are built beside `vlab` for virtual machines.
+const WITH_MACHINES: [&str; 2] = ["vlab-libvirt-helper", "vlab-node"];
 
 /// Names a folder with programs of ours that go into images, instead of static ones that take minutes to build.
 const BUILT: &str = "VLAB_BUILT";
@@ -422,6 +424,8 @@ pub(crate) fn say(text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -449,6 +453,25 @@ mod tests {
             let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
             assert_eq!(makes_media(&args), wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn what_machines_need_does_not_build_anything_of_vlab_again() {
+        // Crates with the features that they are asked for, when these programs are built at once.
+        let crates = |programs: &[&str]| -> BTreeSet<String> {
+            let mut tree = cargo();
+            tree.args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p} [{f}]"]);
+            programs.iter().for_each(|program| drop(tree.args(["--package", program])));
+            let out = tree.current_dir(root()).output().unwrap();
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            let text = String::from_utf8(out.stdout).unwrap();
+            text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).filter(|line| !line.is_empty()).collect()
+        };
+        let alone = crates(&["vlab-cli"]);
+        let together = crates(&[&["vlab-cli"], &WITH_MACHINES[..]].concat());
+        let again: Vec<&String> = alone.difference(&together).collect();
+        assert!(again.is_empty(), "built once more, with more features: {again:?}; let vlab-cli ask for them, too");
+        assert!(together.len() > alone.len(), "{} crates", alone.len());
     }
 
     #[test]

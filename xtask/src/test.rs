@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use vlab_setup::{Purpose, ensure};
 
+use crate::ahead::Ahead;
 use crate::engine::{self, Private};
 use crate::skips::Skips;
 use crate::{BUILT, INCONCLUSIVE, INTERNAL, cargo, exit_code, for_images, root, say, target};
@@ -31,6 +32,7 @@ pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
     let (engine, has_engine) = test_engine(&target, ci, may_install);
     let mut steps = Steps { engine, skips, built: None, results: vec![], first_failure: None };
     steps.cargo(["fmt", "--all", "--check"].map(OsString::from));
+    let ahead = Ahead::begin();
     // All programs, with the features that the tests build them with: cargo would build half of it again for one of them alone.
     // Linted while they are built (see `LINTED`).
     steps.cargo(["nextest", "run", "--workspace", "--locked", "--no-run"].map(OsString::from));
@@ -43,6 +45,7 @@ pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
     }
     // Tests look at them, and machines boot from them.
     steps.step(Some(&images), ["lab".into()]);
+    drop(ahead);
     steps.cargo(nextest(args, ci));
     steps.cargo(["test", "--doc", "--workspace", "--locked"].map(OsString::from));
     steps.end(ci)

@@ -6,41 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use vlab_setup::installer::{self as recipe, Priority};
+
 use crate::ImageError;
 use crate::cache::Cache;
-
-/// The version of the crate.
-pub(super) const VERSION: &str = "0.27.0";
-
-/// Packages that its build needs beside a C compiler.
-const NEEDS: &str = "pkg-config libssl-dev libzstd-dev liblzma-dev";
-
-/// Settings of its build: quick to build; what takes time in it (writing, checksums) is in libraries of C.
-const PROFILE: &[(&str, &str)] =
-    &[("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16"), ("DEBUG", "0"), ("STRIP", "symbols")];
-
-/// Crates in it that are not optimised at all: long to build, and not asked for much when an image is written.
-const PLAIN: &[&str] = &[
-    "aho-corasick",
-    "clap_builder",
-    "darling_core",
-    "encoding_rs",
-    "h2",
-    "ignition-config",
-    "nix",
-    "nmstate",
-    "openssl",
-    "regex-automata",
-    "regex-syntax",
-    "reqwest",
-    "rust_decimal",
-    "serde_yaml",
-    "syn",
-    "winnow",
-    "zerocopy",
-    "zvariant",
-    "zvariant_utils",
-];
 
 /// Loader of the lab OS.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
@@ -69,7 +38,7 @@ fn of_this_system() -> Option<PathBuf> {
     let found = std::env::split_paths(&path).map(|dir| dir.join("coreos-installer")).find(|file| file.is_file())?;
     let out = Command::new(&found).arg("--version").stdin(Stdio::null()).output().ok()?;
     let version = String::from_utf8_lossy(&out.stdout).split_whitespace().last().map(str::to_owned);
-    let runs = version.as_deref() == Some(VERSION) && runs_in_the_lab(&fs::read(&found).ok()?);
+    let runs = version.as_deref() == Some(recipe::VERSION) && runs_in_the_lab(&fs::read(&found).ok()?);
     runs.then_some(found)
 }
 
@@ -109,9 +78,8 @@ pub fn lacks(program: &[u8]) -> Option<String> {
 
 /// Its name in the cache: it has the checksum of the version and of how it is built.
 pub(super) fn place() -> String {
-    let settings: String = PROFILE.iter().map(|(name, value)| format!("{name}={value} ")).collect();
-    let content = crate::cache::sha256(format!("{VERSION} {settings}{}", PLAIN.join(" ")).as_bytes());
-    format!("coreos-installer-{VERSION}-{}", &content[..16])
+    let content = crate::cache::sha256(recipe::settings().as_bytes());
+    format!("coreos-installer-{}-{}", recipe::VERSION, &content[..16])
 }
 
 /// The program: the one that is named, else that of the cache, else a new one; `begun` is told before cargo is asked.
@@ -129,45 +97,24 @@ pub(super) fn program(cache: &Cache, named: Option<&Path>, begun: &dyn Fn()) -> 
     }
     cache.filled(crate::programs::PART, &place(), |into| {
         begun();
-        // Not among the temporary files: the system may not let programs start there, and a build that was ended goes on here.
-        let root = cache.place("build", &place())?;
-        fs::create_dir_all(&root).map_err(ImageError::io(&root))?;
+        let folder = recipe::folder(cache.root());
+        fs::create_dir_all(&folder).map_err(ImageError::io(&folder))?;
         let failed = |problem: String| ImageError::Program {
             program: "cargo install coreos-installer".to_owned(),
-            problem: format!("{problem}; it needs {NEEDS}. `--coreos-installer FILE` takes one that you have"),
+            problem: format!(
+                "{problem}; it needs {}. `--coreos-installer FILE` takes one that you have",
+                recipe::NEEDS
+            ),
         };
-        let cargo_home = std::env::var("CARGO_HOME")
-            .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
-            .unwrap_or_default();
-        let target = root.join("target");
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command
-            .args(["install", "coreos-installer", "--version", VERSION, "--locked", "--no-track", "--root"])
-            .arg(&root)
-            .env("CARGO_TARGET_DIR", &target)
-            .env_remove("RUSTFLAGS")
-            .env(
-                "CARGO_ENCODED_RUSTFLAGS",
-                format!("--remap-path-prefix={cargo_home}=/cargo\u{1f}--remap-path-prefix={}=/build", target.display()),
-            )
-            .current_dir(&root)
-            .stdin(Stdio::null())
-            .stdout(std::io::stderr());
-        for (name, value) in PROFILE {
-            command.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
-        }
-        for name in PLAIN {
-            command.args(["--config", &format!("profile.release.package.{name}.opt-level=0")]);
-        }
-        crate::programs::own_cargo(&mut command);
-        let status = command.status().map_err(|error| failed(error.to_string()))?;
+        let mut command = recipe::build(&folder, Priority::Normal);
+        let status = command.stdout(std::io::stderr()).status().map_err(|error| failed(error.to_string()))?;
         if !status.success() {
             return Err(failed(status.to_string()));
         }
-        let made = root.join("bin/coreos-installer");
+        let made = recipe::made(&folder);
         fs::copy(&made, into).map_err(ImageError::io(&made))?;
         // Half a gigabyte that nobody needs any more.
-        let _ = fs::remove_dir_all(&root);
+        let _ = fs::remove_dir_all(&folder);
         Ok(())
     })
 }

@@ -211,7 +211,7 @@ pub struct Builder<'a> {
 /// coreos-installer that the variable `VLAB_COREOS_INSTALLER` names.
 #[must_use]
 pub fn named_installer() -> Option<PathBuf> {
-    std::env::var_os("VLAB_COREOS_INSTALLER").map(PathBuf::from)
+    std::env::var_os(vlab_setup::installer::NAMED).map(PathBuf::from)
 }
 
 /// The artefact `name` of this user's cache as the sources of this project make it today. What is missing is built, and `say` is told
@@ -353,7 +353,7 @@ impl Builder<'_> {
             let installer = installer::program(cache, self.coreos_installer.as_deref(), &|| {
                 (self.say)(&format!(
                     "coreos-installer {}: built from its crate, once; usually {USUAL_INSTALLER} on two idle cores",
-                    installer::VERSION
+                    vlab_setup::installer::VERSION
                 ));
                 let _ = building.send(());
             });

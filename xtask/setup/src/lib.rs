@@ -4,6 +4,7 @@
 //! Two programs share it, `cargo xtask` and `vlab`. It depends on nothing, so that the first of them builds in seconds.
 
 mod distribution;
+pub mod installer;
 
 pub use distribution::Distribution;
 
@@ -14,6 +15,19 @@ use std::process::{Command, ExitStatus, Stdio};
 
 /// Prints a line of the program that this is a part of.
 pub type Say = fn(&str);
+
+/// Where this user's images are: `$VLAB_IMAGES`, else `$XDG_CACHE_HOME/vlab/images`, else `~/.cache/vlab/images`, else in the folder for
+/// temporary files. Absolute: a program that is started elsewhere must find the same.
+#[must_use]
+pub fn images_folder() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(named) = set("VLAB_IMAGES") {
+        return std::path::absolute(&named).unwrap_or(named);
+    }
+    let absolute = |name: &str| set(name).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    base.unwrap_or_else(std::env::temp_dir).join("vlab").join("images")
+}
 
 /// For whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
