@@ -461,7 +461,9 @@ mod tests {
         let crates = |programs: &[&str]| -> BTreeSet<String> {
             let mut tree = cargo();
             tree.args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p} [{f}]"]);
-            programs.iter().for_each(|program| drop(tree.args(["--package", program])));
+            for program in programs {
+                tree.args(["--package", program]);
+            }
             let out = tree.current_dir(root()).output().unwrap();
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
             let text = String::from_utf8(out.stdout).unwrap();

@@ -20,6 +20,7 @@ mod journal;
 pub mod kube;
 mod machines;
 mod monitor;
+mod pace;
 mod preparation;
 mod refusal;
 mod releases;
@@ -42,6 +43,7 @@ use vlab_model::cluster::ClusterRule;
 use vlab_model::host::HostRule;
 use vlab_model::settings::Settings;
 
+pub use pace::{Monitor, Pace, Pass};
 pub use rest::takes_files;
 pub use rows::{ClusterPrivate, ClusterRow, EventRow, FileRow, HostPrivate, HostRow, InfraEnvRow, Snapshot, Write};
 
@@ -117,6 +119,8 @@ pub struct Core {
     asked: BTreeSet<&'static str>,
     /// Is it asked over Kubernetes, too? Then controllers follow hosts of day 2 after their reboot.
     has_controllers: bool,
+    /// Monitors take their time.
+    paced: Option<pace::Paced>,
 }
 
 /// Whole milliseconds, see `state`.
@@ -158,6 +162,7 @@ impl Core {
             answers: Answers::default(),
             asked: BTreeSet::new(),
             has_controllers: false,
+            paced: None,
         }
     }
 
@@ -235,6 +240,9 @@ impl Core {
         for id in self.state.preparations.take_due(now) {
             self.prepare(now, id);
         }
+        if self.paced.is_some() {
+            return self.wake_at_pace(now);
+        }
         if self.next_host_tick().is_some_and(|at| at <= now) {
             self.last_host_tick = now;
             self.run_host_monitor(now);
@@ -259,7 +267,11 @@ impl Core {
     /// When [`Core::wake`] has something to do next. `None`: nothing, until a request changes something. A core that was
     /// never told the time answers `None`: wake it once at the start.
     pub fn next_wake(&self) -> Option<Timestamp> {
-        [self.state.preparations.next(), self.next_host_tick(), self.next_cluster_tick()].into_iter().flatten().min()
+        let [hosts, clusters] = match &self.paced {
+            None => [self.next_host_tick(), self.next_cluster_tick()],
+            Some(_) => [self.next_look(), None],
+        };
+        [self.state.preparations.next(), hosts, clusters].into_iter().flatten().min()
     }
 
     /// Changes since the last call, in the order in which they happened. Those of one request (or one run of a monitor) are

@@ -5,7 +5,7 @@
 //! looked at once a minute, after fifteen only every five minutes. That is not copied, because it would only make a
 //! late reply look slow. Instead each row is on an agenda: at once when something changed that its rules look at, else when
 //! the model says that time alone could change its mind. A tick looks at what is due, so thousands of idle hosts
-//! cost nothing.
+//! cost nothing. (Who asks what its skipping and its slowness come to gives the monitors a pace: see `pace`.)
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,6 +69,12 @@ impl Core {
         if self.does(Conduct::HostMonitorSleeps) {
             due.clear();
         }
+        self.look_at_hosts(now, due);
+        self.state.end_unit();
+    }
+
+    /// Looks at these hosts.
+    pub(crate) fn look_at_hosts(&mut self, now: Timestamp, mut due: Vec<HostKey>) {
         // Cluster by cluster, hosts in order of registration; the pool first.
         due.sort_by_cached_key(|key| {
             let row = self.state.host(*key);
@@ -92,7 +98,6 @@ impl Core {
             }
             self.refresh_host(now, key);
         }
-        self.state.end_unit();
     }
 
     /// Is that the host of a cluster of several that came last?
@@ -111,14 +116,19 @@ impl Core {
         }
         due.sort_by_cached_key(|id| self.state.cluster(*id).map(|r| r.private.ordinal));
         for id in due {
-            self.derive_connectivity(now, id);
-            self.refresh_cluster(now, id);
-            self.warn_about_leases(now, id);
-            // After the look at the cluster, as the recordings of the real service show: it counts from the next run on.
-            self.derive_machine_networks(now, id);
-            self.drop_machine_networks(now, id);
+            self.look_at_cluster(now, id);
         }
         self.state.end_unit();
+    }
+
+    /// Looks at this cluster.
+    pub(crate) fn look_at_cluster(&mut self, now: Timestamp, id: Uuid) {
+        self.derive_connectivity(now, id);
+        self.refresh_cluster(now, id);
+        self.warn_about_leases(now, id);
+        // After the look at the cluster, as the recordings of the real service show: it counts from the next run on.
+        self.derive_machine_networks(now, id);
+        self.drop_machine_networks(now, id);
     }
 
     /// Looks at a host: validations, status, side effects; and notes when to look again.

@@ -4,6 +4,8 @@
 //! Everything is in whole milliseconds, because that is what survives the stored JSON: the core rounds `now` down on the way
 //! in, and due times up on the way out. So a restart from the stored rows sees exactly what the running service saw.
 
+mod touches;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, Event, HostStatus, Severity, Text};
 
+use self::touches::Touches;
 use crate::alteration::{Alteration, Conduct, EVENT_LATE_BY, WrongEvent, other_severity};
 use crate::rows::{ClusterRow, EventRow, FileRow, HostRow, InfraEnvRow, Snapshot, Write};
 
@@ -54,6 +57,15 @@ impl<K: Ord + Copy> Agenda<K> {
 
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.by_time.first().map(|(at, _)| *at)
+    }
+
+    /// Takes that one out, if it is due at `now`.
+    pub(crate) fn take(&mut self, key: K, now: Timestamp) -> bool {
+        let due = self.by_key.get(&key).is_some_and(|at| *at <= now);
+        if due {
+            self.forget(key);
+        }
+        due
     }
 
     /// Takes out what is due at `now`.
@@ -128,6 +140,8 @@ pub(crate) struct ServiceState {
     /// The instant of the unit of work that runs: what it puts on an agenda "at once" is due from then on.
     pub(crate) clock: Timestamp,
     altered: Altered,
+    /// When what was touched, for monitors with a pace.
+    pub(crate) touches: Touches,
 }
 
 /// What is wrong on purpose with what is written, and what that needs.
@@ -174,6 +188,7 @@ impl ServiceState {
             request_id: None,
             clock: Timestamp::UNSET,
             altered: Altered { alteration, ..Altered::default() },
+            touches: Touches::default(),
         };
         for row in snapshot.clusters {
             state.next_ordinal = state.next_ordinal.max(row.private.ordinal + 1);
@@ -215,6 +230,25 @@ impl ServiceState {
         let mut rows: Vec<_> = self.clusters.values().collect();
         rows.sort_by_key(|r| r.private.ordinal);
         rows
+    }
+
+    /// Clusters in the order of their ids.
+    pub(crate) fn clusters_by_id(&self) -> impl Iterator<Item = (&Uuid, &Arc<ClusterRow>)> {
+        self.clusters.iter()
+    }
+
+    /// Infra-envs with hosts that are in no cluster.
+    pub(crate) fn infra_envs_with_a_pool(&self) -> Vec<Uuid> {
+        let pool = self.hosts.iter().filter(|(_, row)| row.host().cluster_id.is_none());
+        let mut ids: Vec<Uuid> = pool.map(|((infra_env, _), _)| *infra_env).collect();
+        ids.dedup();
+        ids
+    }
+
+    /// Keys of an infra-env's hosts that are in no cluster.
+    pub(crate) fn pool_keys(&self, infra_env: Uuid) -> Vec<HostKey> {
+        let of = self.hosts.range((infra_env, Uuid::nil())..=(infra_env, Uuid::max()));
+        of.filter(|(_, row)| row.host().cluster_id.is_none()).map(|(key, _)| *key).collect()
     }
 
     /// Infra-envs in order of creation.
@@ -337,6 +371,7 @@ impl ServiceState {
                     self.preparations.schedule(id, due);
                 }
                 self.cluster_agenda.schedule(id, self.clock);
+                self.touches.of_cluster(self.clusters.get(&id), &row, self.clock);
                 let networks = &row.view.cluster.machine_networks;
                 if self.clusters.get(&id).is_none_or(|old| old.view.cluster.machine_networks != *networks) {
                     self.stale_connectivity.insert(id);
@@ -378,6 +413,7 @@ impl ServiceState {
         match row {
             Some(row) => {
                 self.host_agenda.schedule(key, self.clock);
+                self.touches.of_host(self.hosts.get(&key), &row, self.clock);
                 self.hosts.insert(key, row);
                 self.envs_of_host.entry(key.1).or_default().insert(key.0);
             }

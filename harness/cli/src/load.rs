@@ -10,11 +10,13 @@ use vlab_judge::result::{Verdict, exit};
 use vlab_load::compare::{compare, table};
 use vlab_load::generate::{Options, Tell, generate};
 use vlab_load::preflight::{Machine, refusals};
+use vlab_load::rehearsal::{self, rehearse};
 use vlab_load::result::{LoadResult, Second, merge};
 use vlab_load::schedule::Part;
 use vlab_load::{growth, html, installs, manifest, metrics, otlp, stub};
 use vlab_run::loads::LoadFolder;
-use vlab_scenario::{LoadMode, LoadPlan, PlannedClusters, SourceFile, load_plan, plan_schema_text};
+use vlab_scenario::{LoadMode, LoadPlan, PlannedClusters, SourceFile, Span, load_plan, plan_schema_text};
+use vlab_service::Pace;
 
 use crate::args::runs_folder;
 use crate::error::{CliError, ExitResult, OrExit as _};
@@ -44,6 +46,18 @@ struct RunArgs {
     /// Against a target of this program that only answers: what the generator itself can do.
     #[arg(long)]
     stub: bool,
+    /// In virtual time: no service and no hosts that wait, but what the real service's intervals and batches would do to this plan.
+    #[arg(long = "virtual", conflicts_with_all = ["url", "stub", "workers", "partition", "start_at", "watch", "database", "html", "otlp", "metrics"])]
+    in_virtual_time: bool,
+    /// In virtual time: how long the monitor of hosts takes for a look at one host.
+    #[arg(long, value_name = "TIME", default_value = "4ms", requires = "in_virtual_time")]
+    host_look: Span,
+    /// In virtual time: how long the monitor of clusters takes for a look at one cluster.
+    #[arg(long, value_name = "TIME", default_value = "15ms", requires = "in_virtual_time")]
+    cluster_look: Span,
+    /// In virtual time: this time profile instead of the plan's.
+    #[arg(long, value_name = "NAME", requires = "in_virtual_time")]
+    time_profile: Option<String>,
     /// Spread the plan over so many processes on this computer.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with = "partition")]
     workers: u32,
@@ -238,8 +252,36 @@ fn stopped() -> CancellationToken {
     token
 }
 
+/// Plays the plan in virtual time.
+fn play(args: &RunArgs, mut plan: LoadPlan) -> ExitResult {
+    if let Some(profile) = &args.time_profile {
+        plan.time_profile = Some(profile.clone());
+    }
+    let pace = Pace { host: args.host_look.as_written(), cluster: args.cluster_look.as_written() };
+    let live: Option<Tell> = if args.quiet { None } else { Some(Box::new(|line| tell(&format!("{line}\n")))) };
+    let rehearsed = rehearse(&plan, &catalogue()?, rehearsal::Options { pace, stop: stopped(), live }).or_usage()?;
+    let mut text = serde_json::to_string(&rehearsed).map_err(CliError::internal)?;
+    text.push('\n');
+    let json = args.json.clone().unwrap_or_else(|| PathBuf::from(format!("load-{}.json", plan.name)));
+    tell(&rehearsed.text());
+    if json == Path::new("-") {
+        print(&text);
+    } else {
+        vlab_reports::write_whole(&json, &text).or_inconclusive()?;
+        tell(&format!("result: {}\n", json.display()));
+    }
+    Ok(match (&rehearsed.cut_short, rehearsed.checks.iter().all(|check| check.holds)) {
+        (why, _) if !why.is_empty() => exit::INCONCLUSIVE,
+        (_, true) => exit::PASSED,
+        (_, false) => exit::BUDGET_MISSED,
+    })
+}
+
 async fn carry_out(args: RunArgs) -> ExitResult {
     let (plan, _) = read(&args.plan)?;
+    if args.in_virtual_time {
+        return tokio::task::spawn_blocking(move || play(&args, plan)).await.or_inconclusive()?;
+    }
     if args.stub && !plan.clusters.is_empty() {
         return Err(CliError::usage("a stub only answers, and has no clusters: give the `--url` of a service"));
     }

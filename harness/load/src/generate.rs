@@ -110,6 +110,16 @@ pub enum LoadError {
         /// Why not.
         why: String,
     },
+    /// Only installations are played in virtual time.
+    #[error(
+        "the plan {plan} has `mode: {mode}`; in virtual time installations are played (`mode: installs`), and nothing else"
+    )]
+    NotVirtual {
+        /// Its name.
+        plan: String,
+        /// Its mode.
+        mode: &'static str,
+    },
     /// What only answers has no clusters.
     #[error("a stub only answers, and has no clusters: give the `--url` of a service")]
     StubHasNoClusters,

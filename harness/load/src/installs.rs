@@ -27,7 +27,7 @@ use vlab_scenario::{Catalogue, FaultTarget, FrontDoor, HostKind, LoadMode, LoadP
 
 use crate::generate::{Carried, LoadError, Setting, gives_up, look, phase_at};
 use crate::lines::{Done, Job, Line, Meter, line};
-use crate::record::{Came, Record, histogram, micros};
+use crate::record::{Came, Record, histogram_of_spans, micros_of_span};
 use crate::result::{Installs, Values};
 use crate::schedule::beginnings;
 use crate::usage;
@@ -124,7 +124,12 @@ struct Counts {
 
 impl Counts {
     fn new() -> Self {
-        Self { record: Record::default(), going: Going::default(), installs: Installs::default(), took: histogram() }
+        Self {
+            record: Record::default(),
+            going: Going::default(),
+            installs: Installs::default(),
+            took: histogram_of_spans(),
+        }
     }
 }
 
@@ -222,8 +227,7 @@ async fn slot(shared: Arc<Shared>, kind: Arc<Prepared>, slot: u32, at: Duration)
             counts.going.begun += 1;
             counts.installs.begun += 1;
         }
-        // A million installations in a slot, each with ids of its own.
-        let seed = shared.plan.seed.wrapping_add(u64::from(slot) << 20).wrapping_add(round);
+        let seed = seed_of(shared.plan.seed, slot, round);
         let outcome = Installation::new(&shared, &kind, seed, slot).go_on(at).await;
         let mut counts = shared.lock();
         counts.going.ended += 1;
@@ -231,7 +235,7 @@ async fn slot(shared: Arc<Shared>, kind: Arc<Prepared>, slot: u32, at: Duration)
             Outcome::Installed(after) => {
                 counts.going.installed += 1;
                 counts.installs.installed += 1;
-                counts.took.saturating_record(micros(after));
+                counts.took.saturating_record(micros_of_span(after));
             }
             Outcome::Otherwise(how) => counts.installs.ended_as(&how),
         }
@@ -241,6 +245,11 @@ async fn slot(shared: Arc<Shared>, kind: Arc<Prepared>, slot: u32, at: Duration)
         drop(counts);
         (at, round) = (shared.now(), round + 1);
     }
+}
+
+/// The seed of an installation: a million of them in a slot, each with ids of its own.
+pub(crate) fn seed_of(plan: u64, slot: u32, round: u64) -> u64 {
+    plan.wrapping_add(u64::from(slot) << 20).wrapping_add(round)
 }
 
 /// How an installation ended.
@@ -351,7 +360,7 @@ impl<'a> Installation<'a> {
 }
 
 /// When the last cluster of that history was installed; or how it ended, if one was not.
-fn installed_at(history: &[Observation]) -> Result<Timestamp, String> {
+pub(crate) fn installed_at(history: &[Observation]) -> Result<Timestamp, String> {
     let mut last: BTreeMap<Uuid, (Timestamp, ClusterStatus)> = BTreeMap::new();
     for observation in history {
         if let What::ClusterStatus { cluster, to, .. } = &observation.what {

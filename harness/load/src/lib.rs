@@ -8,6 +8,7 @@
 //! * `standing` makes clusters that are there and that nobody installs.
 //! * [`record`] is what is counted, [`metrics`] shows it while it goes on, [`result`] is what is left of it, [`compare`],
 //!   [`html`] and [`otlp`] read that.
+//! * [`rehearsal`] does it in virtual time, without a service that runs or hosts that wait.
 //! * [`database`] asks the service's PostgreSQL for its own figures meanwhile.
 //! * [`growth`] says whether memory grows while nothing new happens.
 //! * [`preflight`] refuses a plan that does not fit this computer; [`stub`] answers at wire speed, to show what the generator
@@ -26,6 +27,7 @@ pub mod metrics;
 pub mod otlp;
 pub mod preflight;
 pub mod record;
+pub mod rehearsal;
 pub mod result;
 pub mod schedule;
 mod standing;

@@ -10,17 +10,33 @@ use vlab_api::types::ErrorBody;
 use crate::result::{Counted, MOST_WORDS, NO_DESCRIPTOR, OTHER_WORDS, Second, TURNED_AWAY};
 
 /// One microsecond to two minutes, three digits.
-const LONGEST_US: u64 = 120_000_000;
+pub(crate) const LONGEST_US: u64 = 120_000_000;
+/// Longer than that (a week) no installation is followed.
+const LONGEST_SPAN_US: u64 = 7 * 24 * 3600 * 1_000_000;
 
 /// So many seconds are kept in full. An answer is of the second in which it came, and waits no longer than a request may take until it is
 /// counted. Each of them has a histogram of some 100 KiB.
 const KEPT_SECONDS: usize = 40;
 
-/// A histogram of microseconds.
+/// A histogram of microseconds: of requests, of which none takes longer than [`LONGEST_US`].
 pub(crate) fn histogram() -> Histogram<u64> {
+    up_to(LONGEST_US)
+}
+
+/// The same for what takes as long as an installation.
+pub(crate) fn histogram_of_spans() -> Histogram<u64> {
+    up_to(LONGEST_SPAN_US)
+}
+
+fn up_to(longest: u64) -> Histogram<u64> {
     // The bounds are constants and valid; a histogram that grows is the next best.
-    Histogram::new_with_bounds(1, LONGEST_US, 3)
+    Histogram::new_with_bounds(1, longest, 3)
         .unwrap_or_else(|_| Histogram::new(1).unwrap_or_else(|_| unreachable!("one digit is valid")))
+}
+
+/// A span in whole microseconds, for a histogram of spans.
+pub(crate) fn micros_of_span(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).clamp(1, LONGEST_SPAN_US)
 }
 
 pub(crate) fn micros(time: Duration) -> u64 {

@@ -9,7 +9,7 @@ use vlab_scenario::{LoadPhase, Thresholds};
 
 use crate::database::{DatabaseSecond, Statement};
 use crate::growth::{self, Growth};
-use crate::record::histogram;
+use crate::record::{LONGEST_US, histogram, histogram_of_spans};
 
 /// Version of the form.
 pub const VERSION: u32 = 1;
@@ -60,7 +60,8 @@ impl From<Histogram<u64>> for Values {
 impl Values {
     /// As a histogram.
     pub fn histogram(&self) -> Histogram<u64> {
-        let mut histogram = histogram();
+        let longest = self.0.last().map_or(0, |(value, _)| *value);
+        let mut histogram = if longest > LONGEST_US { histogram_of_spans() } else { histogram() };
         for (value, count) in &self.0 {
             histogram.saturating_record_n(*value, *count);
         }
