@@ -54,6 +54,40 @@ fn e2e_installations_are_counted_by_how_they_end() {
     assert!(metrics.starts_with("{\"resourceMetrics\"") && metrics.contains("vlab.load.installations"), "{metrics}");
 }
 
+#[test]
+fn a_fleet_can_be_played_in_virtual_time() {
+    let bench = CliFixture::new();
+    let plan = |hold: &str| {
+        let text = PLAN.replace("rapid", "real").replace("look: 500ms", "look: 30s").replace("hold: 5m", hold);
+        bench.file("two-kinds.yaml", text)
+    };
+    let json = bench.path("result.json");
+    let json = json.to_str().unwrap();
+    let slow = ["--virtual", "--host-look", "3s", "--cluster-look", "15ms", "--json", json];
+    let said = bench.vlab_within(RUN, &[&["load", &plan("hold: 6h")][..], &slow].concat()).ends_with(0);
+    said.says(&["4 installations begun", "installed 3: half within", "a look at a host takes 3000 ms", "result: "]);
+    let result: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(result["installs"]["installed"], 3);
+    // Eight hosts take a pass of 24 s, which the plan wants each 8 s.
+    assert!(result["host_monitor"]["overdue"].as_u64().unwrap() > 0, "{}", result["host_monitor"]);
+    assert!(!result["per_second"].as_array().unwrap().is_empty());
+    // Nobody is installed by then.
+    let said = bench.vlab_within(RUN, &["load", &plan("hold: 10m"), "--virtual", "--json", "-"]).ends_with(5);
+    let missed: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(missed["checks"][0]["holds"], false, "{}", missed["checks"]);
+}
+
+#[test]
+fn what_virtual_time_has_not_is_refused() {
+    let bench = CliFixture::new();
+    let plan = bench.file("two-kinds.yaml", PLAN);
+    bench.vlab(&["load", &plan, "--virtual", "--url", "http://127.0.0.1:1"]).ends_with(2).says(&["cannot be used with"]);
+    bench.vlab(&["load", &plan, "--virtual", "--host-look", "3"]).ends_with(2).says(&["needs a unit"]);
+    bench.vlab(&["load", &plan, "--virtual", "--time-profile", "reel"]).ends_with(2).says(&["reel"]);
+    let idle = bench.file("few.yaml", IDLE.replace("HOLD", "5s"));
+    bench.vlab(&["load", &idle, "--virtual"]).ends_with(2).says(&["`mode: installs`"]);
+}
+
 /// The body of an answer.
 fn get(url: &str, path: &str) -> String {
     let address = url.strip_prefix("http://").unwrap();
