@@ -438,23 +438,25 @@ fn vendor(root: &Root) -> SystemVendor {
     }
 }
 
+/// Whether the firmware started only what is signed.
+pub(crate) fn secure_boot(root: &Root) -> &'static str {
+    let variable = root.path("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c");
+    match std::fs::read(variable).as_deref() {
+        Err(_) => "NotSupported",
+        // Four bytes of attributes, then the value.
+        Ok([_, _, _, _, 1, ..]) => "Enabled",
+        Ok([_, _, _, _, 0, ..]) => "Disabled",
+        Ok(_) => "Unknown",
+    }
+}
+
 fn boot(root: &Root) -> Boot {
     let command_line = root.text("/proc/cmdline").unwrap_or_default();
     let words = || command_line.split_whitespace();
-    let secure = std::fs::read(root.path("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"));
     Boot {
         current_boot_mode: Some(if root.has("/sys/firmware/efi") { "uefi" } else { "bios" }.into()),
         pxe_interface: words().find_map(|w| w.strip_prefix("BOOTIF=").map(str::to_owned)),
-        secure_boot_state: Some(
-            match secure.as_deref() {
-                Err(_) => "NotSupported",
-                // Four bytes of attributes, then the value.
-                Ok([_, _, _, _, 1, ..]) => "Enabled",
-                Ok([_, _, _, _, 0, ..]) => "Disabled",
-                Ok(_) => "Unknown",
-            }
-            .into(),
-        ),
+        secure_boot_state: Some(secure_boot(root).into()),
         device_type: device_type(root, &command_line).map(Into::into),
         command_line: Some(command_line.clone()),
     }

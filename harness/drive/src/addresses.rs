@@ -9,9 +9,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_agents::HardwareProfile;
-use vlab_agents::profile::{DiskProfile, HostAddresses};
+use vlab_agents::profile::{BootProfile, DiskProfile, HostAddresses};
 use vlab_api::types::DriveType;
-use vlab_scenario::{DiskBus, Host, Leftover, Scenario};
+use vlab_scenario::{DiskBus, Firmware, Host, Leftover, Scenario};
 
 /// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
 pub fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
@@ -63,10 +63,14 @@ pub fn declared_hardware(
 ) -> Option<Arc<HardwareProfile>> {
     let profile = profiles.get(&host.profile)?;
     let overrides = &host.overrides;
-    if *overrides == vlab_scenario::Overrides::default() && host.vm.disks.is_empty() {
+    let secure = host.vm.firmware == Firmware::UefiSecure;
+    if *overrides == vlab_scenario::Overrides::default() && host.vm.disks.is_empty() && !secure {
         return Some(profile.clone());
     }
     let mut profile = HardwareProfile::clone(profile);
+    if secure {
+        profile.boot = BootProfile { mode: "uefi".into(), secure_boot: Some("Enabled".into()) };
+    }
     if !host.vm.disks.is_empty() {
         profile.disks = disks(host);
     }

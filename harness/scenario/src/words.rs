@@ -75,7 +75,7 @@ words! {
         Bios = "bios",
         /// OVMF, without secure boot.
         Uefi = "uefi",
-        /// OVMF with secure boot. Not built: modules of the lab OS have no signatures.
+        /// OVMF with secure boot: it starts only what Microsoft's keys have signed, and what that lets pass.
         UefiSecure = "uefi-secure",
     }
 }

@@ -37,7 +37,7 @@ pub struct MachineSpec {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// BIOS or UEFI.
+    /// BIOS or UEFI, with secure boot or without.
     pub firmware: Firmware,
     /// With a TPM 2.0 (swtpm).
     pub tpm: bool,
@@ -99,6 +99,17 @@ pub enum Firmware {
     Bios,
     /// OVMF, without secure boot.
     Uefi,
+    /// OVMF, which starts only what Microsoft's keys have signed, or what that lets pass.
+    #[serde(rename = "uefi-secure")]
+    UefiSecure,
+}
+
+impl Firmware {
+    /// Not a BIOS.
+    #[must_use]
+    pub fn is_uefi(self) -> bool {
+        self != Self::Bios
+    }
 }
 
 impl std::str::FromStr for Firmware {
@@ -108,7 +119,8 @@ impl std::str::FromStr for Firmware {
         match word {
             "bios" => Ok(Self::Bios),
             "uefi" => Ok(Self::Uefi),
-            _ => Err(format!("`{word}` is not a firmware: expected bios or uefi")),
+            "uefi-secure" => Ok(Self::UefiSecure),
+            _ => Err(format!("`{word}` is not a firmware: expected bios, uefi or uefi-secure")),
         }
     }
 }
@@ -279,6 +291,12 @@ pub enum SpecError {
     /// UEFI without firmware.
     #[error("machine `{0}` boots by UEFI, and OVMF is not installed (Debian: apt-get install ovmf)")]
     NoOvmf(String),
+    /// Secure boot without its firmware.
+    #[error(
+        "machine `{0}` boots by UEFI with secure boot, and there is no OVMF that can do it with Microsoft's keys (Debian: apt-get \
+         install ovmf)"
+    )]
+    NoSecureOvmf(String),
     /// No processors or no memory.
     #[error("machine `{name}`: {what}")]
     Size {
@@ -404,14 +422,19 @@ pub fn domain_xml(spec: &MachineSpec, placement: &Placement) -> Result<String, S
     sysinfo(&mut xml, spec, placement);
     xml.open("os", &[]);
     xml.text("type", &[("arch", "x86_64"), ("machine", "q35")], "hvm");
-    if spec.firmware == Firmware::Uefi {
-        let code = placement.ovmf_code.as_ref().ok_or_else(|| SpecError::NoOvmf(spec.name.clone()))?;
-        xml.text("loader", &[("readonly", "yes"), ("type", "pflash")], &code.to_string_lossy());
+    let secure = spec.firmware == Firmware::UefiSecure;
+    if spec.firmware.is_uefi() {
+        let code = placement.ovmf_code.as_ref().ok_or_else(|| match secure {
+            true => SpecError::NoSecureOvmf(spec.name.clone()),
+            false => SpecError::NoOvmf(spec.name.clone()),
+        })?;
+        let loader = [("readonly", "yes"), ("type", "pflash"), ("secure", "yes")];
+        xml.text("loader", &loader[..if secure { 3 } else { 2 }], &code.to_string_lossy());
         xml.text("nvram", &[], &placement.nvram().to_string_lossy());
     }
     xml.empty("smbios", &[("mode", "sysinfo")]);
     xml.close("os");
-    processor(&mut xml, placement.accel, placement.movable);
+    processor(&mut xml, spec.firmware, placement);
     xml.empty("clock", &[("offset", "utc")]);
     xml.text("on_poweroff", &[], "destroy");
     xml.text("on_reboot", &[], "restart");
@@ -448,10 +471,15 @@ fn sysinfo(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     }
 }
 
-fn processor(xml: &mut Xml, accel: Accel, movable: bool) {
+fn processor(xml: &mut Xml, firmware: Firmware, placement: &Placement) {
+    let (accel, movable) = (placement.accel, placement.movable);
     xml.open("features", &[]);
     xml.empty("acpi", &[]);
     xml.empty("apic", &[]);
+    if firmware == Firmware::UefiSecure {
+        // The firmware's variables, keys among them, are written from there only: an operating system cannot change what is trusted.
+        xml.empty("smm", &[("state", "on")]);
+    }
     if accel == Accel::Tcg {
         xml.open("tcg", &[]);
         xml.text("tb-cache", &[("unit", "MiB")], &TB_CACHE_MIB.to_string());
@@ -841,6 +869,16 @@ mod tests {
         assert_eq!(orders(BootOrder::DiskFirst, true).len(), 3);
     }
 
+    /// Only then the firmware, and nobody else, can write the keys.
+    #[test]
+    fn secure_boot_has_its_own_mode_of_the_processor() {
+        let xml =
+            domain_xml(&MachineSpec { firmware: Firmware::UefiSecure, ..full() }, &placement(Accel::Tcg)).unwrap();
+        assert!(xml.contains(" secure=\"yes\">") && xml.contains("<smm state=\"on\"/>"), "{xml}");
+        let xml = domain_xml(&full(), &placement(Accel::Tcg)).unwrap();
+        assert!(!xml.contains("secure") && !xml.contains("smm"), "{xml}");
+    }
+
     #[test]
     fn one_that_goes_on_waits_for_what_was_written_down() {
         let frozen = Placement { frozen: true, ..placement(Accel::Tcg) };
@@ -873,5 +911,8 @@ mod tests {
     fn uefi_without_ovmf_says_which_package() {
         let error = domain_xml(&full(), &Placement { ovmf_code: None, ..placement(Accel::Tcg) }).unwrap_err();
         assert!(error.to_string().contains("apt-get install ovmf"), "{error}");
+        let spec = MachineSpec { firmware: Firmware::UefiSecure, ..full() };
+        let error = domain_xml(&spec, &Placement { ovmf_code: None, ..placement(Accel::Tcg) }).unwrap_err().to_string();
+        assert!(error.contains("secure boot") && error.contains("apt-get install ovmf"), "{error}");
     }
 }

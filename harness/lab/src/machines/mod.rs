@@ -490,7 +490,7 @@ impl Inner {
         let options = &self.options;
         let emulator =
             probe::qemu().ok_or(MachineError::Missing { program: probe::QEMU, package: "qemu-system-x86" })?;
-        let ovmf = (spec.firmware == Firmware::Uefi).then(find_ovmf).flatten();
+        let ovmf = find_ovmf(spec.firmware);
         let memory = match lock(&self.state).reserved.remove(&spec.name) {
             Some(reserved) => reserved,
             None => Arc::new(memory::reserve(&options.ledger, memory::need(&spec, options.accel))?),

@@ -102,12 +102,8 @@ impl Checker<'_> {
         self.not_built(place, what, help);
     }
 
-    /// What this firmware cannot do, and what firmware there is not.
-    pub(super) fn firmware_is_built(&mut self, vm: &Vm, file: &VmFile) {
-        if let Some(firmware) = file.firmware.as_ref().filter(|_| vm.firmware == Firmware::UefiSecure) {
-            let what = "secure boot: the modules of the lab OS have no signatures";
-            self.not_built(&firmware.span, what, "write `firmware: uefi`");
-        }
+    /// What this firmware cannot do.
+    pub(super) fn firmware_can(&mut self, vm: &Vm, file: &VmFile) {
         if let Some(order) = file.boot_order.as_ref().filter(|_| vm.boot_order == BootOrder::Nvram)
             && vm.firmware == Firmware::Bios
         {

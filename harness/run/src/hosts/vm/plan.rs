@@ -240,8 +240,8 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
     };
     let firmware = match vm.firmware {
         vlab_scenario::Firmware::Bios => Firmware::Bios,
-        // Secure boot is not built, and was refused when the scenario was loaded.
-        vlab_scenario::Firmware::Uefi | vlab_scenario::Firmware::UefiSecure => Firmware::Uefi,
+        vlab_scenario::Firmware::Uefi => Firmware::Uefi,
+        vlab_scenario::Firmware::UefiSecure => Firmware::UefiSecure,
     };
     let spec = MachineSpec {
         vendor: Vendor {
@@ -279,6 +279,7 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         match firmware {
             Firmware::Bios => "BIOS",
             Firmware::Uefi => "UEFI",
+            Firmware::UefiSecure => "UEFI with secure boot",
         },
         if vm.tpm { ", TPM 2.0" } else { "" },
     );
