@@ -194,6 +194,7 @@ fn disk(
     let known = CONTROLLERS.iter().any(|p| name.starts_with(p)) || !device_mapper.is_empty();
     let (reasons, is_media) = not_eligible(name, known, drive_type, mounts);
     let holders = root.names(&format!("{sys}/holders"));
+    let hctl = root.names(&format!("{sys}/device/scsi_device")).into_iter().next();
     Disk {
         id: by_id.clone().or_else(|| by_path.clone()).or_else(|| Some(path.clone())),
         has_uuid: Some(wwn.is_some() || root.has(&format!("{sys}/device/vpd_pg83"))),
@@ -202,7 +203,6 @@ fn disk(
         vendor: text("device/vendor"),
         name: Some(name.to_owned()),
         path: Some(path),
-        hctl: root.names(&format!("{sys}/device/scsi_device")).into_iter().next(),
         by_path,
         by_id,
         model: text("device/model"),
@@ -216,19 +216,37 @@ fn disk(
             not_eligible_reasons: Some(reasons),
         }),
         holders: (!holders.is_empty()).then(|| holders.join(",")),
+        iscsi: (drive_type == DriveType::ISCSI).then(|| Iscsi { host_ip_address: iscsi_host(root, hctl.as_deref()) }),
+        hctl,
         ..Disk::default()
     }
 }
 
+/// Our own address on the way to the target of an iSCSI disk with that place on SCSI.
+fn iscsi_host(root: &Root, hctl: Option<&str>) -> Option<String> {
+    let (host, _) = hctl?.split_once(':')?;
+    root.some_text(&format!("/sys/class/iscsi_host/host{host}/ipaddress"))
+}
+
 /// Disks on SCSI and NVMe of which udev has not said anything yet: their lasting names are still to come, and so is what is made
-/// of volumes and arrays on them.
+/// of volumes and arrays on them. And what is not even a disk yet, or not yet a part of what udev knows it to be a path of.
 pub fn unknown_to_udev(root: &Root) -> Vec<String> {
     let mut disks = root.names("/sys/block");
     disks.retain(|name| ["sd", "nvme"].iter().any(|start| name.starts_with(start)));
+    let hctl = |name: &String| root.names(&format!("/sys/block/{name}/device/scsi_device")).into_iter().next();
+    let of_session = |name: &&String| iscsi_host(root, hctl(name).as_deref()).is_some();
+    let found = disks.iter().filter(of_session).count();
+    let logged_in = root.names("/sys/class/iscsi_session");
     disks.retain(|name| {
-        let number = root.some_text(&format!("/sys/block/{name}/dev"));
-        number.is_some_and(|number| !root.has(&format!("/run/udev/data/b{number}")))
+        let sys = format!("/sys/block/{name}");
+        let number = root.some_text(&format!("{sys}/dev"));
+        let waits = || {
+            let is_path = ("DM_MULTIPATH_DEVICE_PATH".to_owned(), "1".to_owned());
+            udev(root, &sys).contains(&is_path) && root.names(&format!("{sys}/holders")).is_empty()
+        };
+        number.is_some_and(|number| !root.has(&format!("/run/udev/data/b{number}")) || waits())
     });
+    disks.extend(logged_in.into_iter().skip(found));
     disks
 }
 

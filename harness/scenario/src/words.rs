@@ -105,9 +105,9 @@ words! {
         Nvme = "nvme",
         /// USB. Not built: the kernel of the lab OS has no USB.
         Usb = "usb",
-        /// iSCSI. Not built.
+        /// iSCSI: `sda`, on a target in the lab's network, which the machine's firmware knows. Nothing boots from it.
         Iscsi = "iscsi",
-        /// Several paths to one disk. Not built.
+        /// Two paths by iSCSI to one disk: `dm-0`. Nothing boots from it.
         Multipath = "multipath",
     }
 }
