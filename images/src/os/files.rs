@@ -42,7 +42,6 @@ pub(super) const ROOT: &[Row] = rows![ "root":
     "etc/systemd/system.conf.d/vlab.conf" 0o644,
     "etc/systemd/system/NetworkManager-wait-online.service.d/vlab.conf" 0o644,
     "etc/systemd/system/NetworkManager.service.d/vlab.conf" 0o644,
-    "etc/systemd/system/agent.service.d/vlab.conf" 0o644,
     "etc/systemd/system/chronyd.service" 0o644,
     "etc/systemd/system/multipathd.service.d/vlab.conf" 0o644,
     "etc/systemd/system/run-media-iso.mount.d/vlab.conf" 0o644,
