@@ -569,7 +569,9 @@ impl HardwareProfile {
 impl DiskProfile {
     /// All names under which the disk of host number `index` is found: the best one first.
     pub fn device_names(&self, index: u32) -> Vec<String> {
-        let wwn = self.wwn.as_ref().map(|w| fill(w, u64::from(index), 16));
+        // Of several ways to a disk and what is made of them, that has the name.
+        let named = self.wwn.as_ref().filter(|_| self.holders.is_none());
+        let wwn = named.map(|w| fill(w, u64::from(index), 16));
         let by_id = wwn.map(|w| match w.starts_with("eui.") {
             true => format!("/dev/disk/by-id/nvme-{w}"),
             false => format!("/dev/disk/by-id/wwn-{w}"),

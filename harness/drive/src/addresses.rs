@@ -233,7 +233,23 @@ pub fn host_id(seed: u64, index: u64) -> Uuid {
 
 #[cfg(test)]
 mod tests {
+    use vlab_scenario::Catalogue;
+
     use super::*;
+
+    #[test]
+    fn a_disk_with_two_ways_is_three_devices() {
+        let catalogue = Catalogue::embedded();
+        let scenario = vlab_scenario::load(&catalogue.find("disks-on-the-network").unwrap(), &catalogue).unwrap();
+        let disks = disks(&scenario.hosts[0]);
+        let told: Vec<_> = disks.iter().map(|d| (d.name.as_str(), d.drive_type, d.holders.as_deref())).collect();
+        let path = |name| (name, DriveType::ISCSI, Some("dm-0"));
+        let expected = [("vda", DriveType::HDD, None), path("sda"), path("sdb"), ("dm-0", DriveType::Multipath, None)];
+        assert_eq!(told, expected);
+        let ids: std::collections::BTreeSet<String> =
+            disks.iter().flat_map(|disk| disk.device_names(0).into_iter().next()).collect();
+        assert_eq!(ids.len(), 4, "{ids:?}");
+    }
 
     #[test]
     fn addresses_stay_inside_their_network() {

@@ -518,6 +518,33 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_knows_each_way_to_its_disks_on_the_network() {
+        let disks = "{bus: iscsi, size_gb: 1}, {bus: virtio, size_gb: 120}, {bus: iscsi, size_gb: 2, wwn: \"5000c50012345678\"}";
+        let node =
+            plan(&prepared(&format!("{{name: node, kind: vm, vm: {{disks: [{disks}]}}}}"))).unwrap().machines.remove(0);
+        assert_eq!(node.spec.disks.len(), 1, "{:?}", node.spec.disks);
+        assert_eq!(
+            node.luns.iter().map(|lun| lun.wwn).collect::<Vec<_>>(),
+            [0x3000_0000_0000_0000, 0x5000_c500_1234_5678]
+        );
+        let ports = |known: Option<Known>| -> Vec<String> {
+            known
+                .map(|known| known.targets.iter().map(|(at, name)| format!("{at} {name}")).collect())
+                .unwrap_or_default()
+        };
+        let name = "iqn.2026-01.example.lab:node-0";
+        let one_port = [format!("192.168.126.1:3260 {name}.0"), format!("192.168.126.1:3260 {name}.2")];
+        assert_eq!(ports(node.spec.known), one_port);
+        let disks = "{bus: virtio, size_gb: 120}, {bus: multipath, size_gb: 1}";
+        let node =
+            plan(&prepared(&format!("{{name: node, kind: vm, vm: {{disks: [{disks}]}}}}"))).unwrap().machines.remove(0);
+        let two_ports = [3260, 3261].map(|port| format!("192.168.126.1:{port} {name}.1"));
+        assert_eq!(ports(node.spec.known), two_ports);
+        let plain = plan(&prepared("{name: node, kind: vm}")).unwrap().machines.remove(0);
+        assert_eq!((plain.spec.known, plain.luns.len()), (None, 0));
+    }
+
+    #[test]
     fn a_host_without_dhcp_is_told_nothing_by_it() {
         let plan = plan(&prepared("{name: node, kind: vm, dhcp: false, addresses: {first: 192.168.126.30}}")).unwrap();
         assert!(!plan.network.hosts[0].dhcp, "{:?}", plan.network.hosts);
