@@ -178,13 +178,16 @@ fn disk(
     let own = own.filter(|own| by_path.iter().any(|(device, link)| device == name && link == own));
     let (by_id, by_path) = (link(by_id), own.or_else(|| link(by_path)));
     let device_mapper = text("dm/uuid").unwrap_or_default();
+    let hctl = root.names(&format!("{sys}/device/scsi_device")).into_iter().next();
+    let iscsi_host = iscsi_host(root, hctl.as_deref());
     let drive_type = match name {
         n if n.starts_with("sr") => DriveType::ODD,
         n if n.starts_with("fd") => DriveType::FDD,
         n if n.starts_with("md") => DriveType::RAID,
         _ if device_mapper.starts_with("mpath-") => DriveType::Multipath,
         _ if device_mapper.starts_with("LVM-") => DriveType::LVM,
-        _ if by_path.as_deref().is_some_and(|p| p.contains("-iscsi-")) => DriveType::ISCSI,
+        // The kernel knows it before udev, which takes its time: who took it for the machine's own disk would install to it.
+        _ if iscsi_host.is_some() || by_path.as_deref().is_some_and(|p| p.contains("-iscsi-")) => DriveType::ISCSI,
         _ if by_path.as_deref().is_some_and(|p| p.contains("-fc-")) => DriveType::FC,
         _ if is_set("queue/rotational") => DriveType::HDD,
         _ => DriveType::SSD,
@@ -194,7 +197,6 @@ fn disk(
     let known = CONTROLLERS.iter().any(|p| name.starts_with(p)) || !device_mapper.is_empty();
     let (reasons, is_media) = not_eligible(name, known, drive_type, mounts);
     let holders = root.names(&format!("{sys}/holders"));
-    let hctl = root.names(&format!("{sys}/device/scsi_device")).into_iter().next();
     Disk {
         id: by_id.clone().or_else(|| by_path.clone()).or_else(|| Some(path.clone())),
         has_uuid: Some(wwn.is_some() || root.has(&format!("{sys}/device/vpd_pg83"))),
@@ -216,7 +218,7 @@ fn disk(
             not_eligible_reasons: Some(reasons),
         }),
         holders: (!holders.is_empty()).then(|| holders.join(",")),
-        iscsi: (drive_type == DriveType::ISCSI).then(|| Iscsi { host_ip_address: iscsi_host(root, hctl.as_deref()) }),
+        iscsi: (drive_type == DriveType::ISCSI).then(|| Iscsi { host_ip_address: iscsi_host }),
         hctl,
         ..Disk::default()
     }
