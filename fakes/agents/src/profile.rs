@@ -8,7 +8,8 @@ use std::sync::Arc;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use vlab_api::types::{
-    Boot, Cpu, Disk, DiskInstallationEligibility, DriveType, Interface, Inventory, IoPerf, Memory, Route, SystemVendor,
+    Boot, Cpu, Disk, DiskInstallationEligibility, DriveType, Interface, Inventory, IoPerf, Iscsi, Memory, Route,
+    SystemVendor,
 };
 use vlab_model::mac::parse_prefix;
 pub use vlab_model::mac::{MAX_HOSTS, MAX_NICS, Mac};
@@ -146,6 +147,9 @@ pub struct DiskProfile {
     /// Last part of its name under `/dev/disk/by-path`.
     #[serde(default)]
     pub by_path: Option<String>,
+    /// Devices that are made of it, with commas between them.
+    #[serde(default)]
+    pub holders: Option<String>,
     /// Size in bytes.
     pub size_bytes: u64,
     /// Has a boot record already.
@@ -238,6 +242,14 @@ pub struct HostAddresses {
     pub routes: Vec<StaticRoute>,
     /// Name servers; `None`: DHCP's.
     pub dns: Option<Vec<IpAddr>>,
+}
+
+impl HostAddresses {
+    /// The first address, of IPv4 if there is one.
+    fn first(&self) -> Option<IpAddr> {
+        let v4 = self.nics.iter().find_map(|nic| nic.ipv4.first()).map(|net| net.addr().into());
+        v4.or_else(|| self.nics.iter().find_map(|nic| nic.ipv6.first()).map(|net| net.addr().into()))
+    }
 }
 
 /// A route that somebody set.
@@ -442,7 +454,7 @@ impl HardwareProfile {
             interfaces: Some(
                 self.nics.iter().enumerate().map(|(i, n)| self.interface(index, i, n, addresses)).collect(),
             ),
-            disks: Some(self.disks.iter().map(|d| d.instantiate(index)).collect()),
+            disks: Some(self.disks.iter().map(|d| d.instantiate(index, addresses.first())).collect()),
             boot: Some(Boot {
                 current_boot_mode: Some(self.boot.mode.clone()),
                 secure_boot_state: self.boot.secure_boot.clone(),
@@ -557,7 +569,9 @@ impl HardwareProfile {
 impl DiskProfile {
     /// All names under which the disk of host number `index` is found: the best one first.
     pub fn device_names(&self, index: u32) -> Vec<String> {
-        let wwn = self.wwn.as_ref().map(|w| fill(w, u64::from(index), 16));
+        // Of several ways to a disk and what is made of them, that has the name.
+        let named = self.wwn.as_ref().filter(|_| self.holders.is_none());
+        let wwn = named.map(|w| fill(w, u64::from(index), 16));
         let by_id = wwn.map(|w| match w.starts_with("eui.") {
             true => format!("/dev/disk/by-id/nvme-{w}"),
             false => format!("/dev/disk/by-id/wwn-{w}"),
@@ -571,7 +585,8 @@ impl DiskProfile {
         self.serial.as_ref().map(|serial| fill(serial, u64::from(index), 10))
     }
 
-    fn instantiate(&self, index: u32) -> Disk {
+    /// The host has that address on its way to disks on the network.
+    fn instantiate(&self, index: u32, address: Option<IpAddr>) -> Disk {
         let names = self.device_names(index);
         let starting = |prefix: &str| names.iter().find(|n| n.starts_with(prefix)).cloned();
         let mut reasons = Vec::new();
@@ -599,6 +614,9 @@ impl DiskProfile {
                 eligible: Some(reasons.is_empty()),
                 not_eligible_reasons: Some(reasons),
             }),
+            iscsi: (self.drive_type == DriveType::ISCSI)
+                .then(|| Iscsi { host_ip_address: address.map(|address| address.to_string()) }),
+            holders: self.holders.clone(),
             io_perf: Some(IoPerf::default()),
             ..Disk::default()
         }

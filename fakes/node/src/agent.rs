@@ -74,7 +74,9 @@ pub async fn agent(args: AgentArgs) -> Result<(), String> {
     let fleet = Fleet::new(fleet_config, Vec::new(), vec![plan]);
     // With the addresses the harness finds this host among its machines: it knows their MACs.
     let macs: Vec<String> = link::links().unwrap_or_default().iter().map(|l| l.mac.to_string()).collect();
-    say::moment("agent", "started", &json!({ "host_id": host_id, "macs": macs, "service": args.url }));
+    let secure_boot = inventory::secure_boot(&root);
+    let details = json!({ "host_id": host_id, "macs": macs, "secure_boot": secure_boot, "service": args.url });
+    say::moment("agent", "started", &details);
 
     let (events, incoming) = mpsc::unbounded_channel();
     let site = Site {

@@ -178,13 +178,16 @@ fn disk(
     let own = own.filter(|own| by_path.iter().any(|(device, link)| device == name && link == own));
     let (by_id, by_path) = (link(by_id), own.or_else(|| link(by_path)));
     let device_mapper = text("dm/uuid").unwrap_or_default();
+    let hctl = root.names(&format!("{sys}/device/scsi_device")).into_iter().next();
+    let iscsi_host = iscsi_host(root, hctl.as_deref());
     let drive_type = match name {
         n if n.starts_with("sr") => DriveType::ODD,
         n if n.starts_with("fd") => DriveType::FDD,
         n if n.starts_with("md") => DriveType::RAID,
         _ if device_mapper.starts_with("mpath-") => DriveType::Multipath,
         _ if device_mapper.starts_with("LVM-") => DriveType::LVM,
-        _ if by_path.as_deref().is_some_and(|p| p.contains("-iscsi-")) => DriveType::ISCSI,
+        // The kernel knows it before udev, which takes its time: who took it for the machine's own disk would install to it.
+        _ if iscsi_host.is_some() || by_path.as_deref().is_some_and(|p| p.contains("-iscsi-")) => DriveType::ISCSI,
         _ if by_path.as_deref().is_some_and(|p| p.contains("-fc-")) => DriveType::FC,
         _ if is_set("queue/rotational") => DriveType::HDD,
         _ => DriveType::SSD,
@@ -202,7 +205,6 @@ fn disk(
         vendor: text("device/vendor"),
         name: Some(name.to_owned()),
         path: Some(path),
-        hctl: root.names(&format!("{sys}/device/scsi_device")).into_iter().next(),
         by_path,
         by_id,
         model: text("device/model"),
@@ -216,19 +218,37 @@ fn disk(
             not_eligible_reasons: Some(reasons),
         }),
         holders: (!holders.is_empty()).then(|| holders.join(",")),
+        iscsi: (drive_type == DriveType::ISCSI).then(|| Iscsi { host_ip_address: iscsi_host }),
+        hctl,
         ..Disk::default()
     }
 }
 
+/// Our own address on the way to the target of an iSCSI disk with that place on SCSI.
+fn iscsi_host(root: &Root, hctl: Option<&str>) -> Option<String> {
+    let (host, _) = hctl?.split_once(':')?;
+    root.some_text(&format!("/sys/class/iscsi_host/host{host}/ipaddress"))
+}
+
 /// Disks on SCSI and NVMe of which udev has not said anything yet: their lasting names are still to come, and so is what is made
-/// of volumes and arrays on them.
+/// of volumes and arrays on them. And what is not even a disk yet, or not yet a part of what udev knows it to be a path of.
 pub fn unknown_to_udev(root: &Root) -> Vec<String> {
     let mut disks = root.names("/sys/block");
     disks.retain(|name| ["sd", "nvme"].iter().any(|start| name.starts_with(start)));
+    let hctl = |name: &String| root.names(&format!("/sys/block/{name}/device/scsi_device")).into_iter().next();
+    let of_session = |name: &&String| iscsi_host(root, hctl(name).as_deref()).is_some();
+    let found = disks.iter().filter(of_session).count();
+    let logged_in = root.names("/sys/class/iscsi_session");
     disks.retain(|name| {
-        let number = root.some_text(&format!("/sys/block/{name}/dev"));
-        number.is_some_and(|number| !root.has(&format!("/run/udev/data/b{number}")))
+        let sys = format!("/sys/block/{name}");
+        let number = root.some_text(&format!("{sys}/dev"));
+        let waits = || {
+            let is_path = ("DM_MULTIPATH_DEVICE_PATH".to_owned(), "1".to_owned());
+            udev(root, &sys).contains(&is_path) && root.names(&format!("{sys}/holders")).is_empty()
+        };
+        number.is_some_and(|number| !root.has(&format!("/run/udev/data/b{number}")) || waits())
     });
+    disks.extend(logged_in.into_iter().skip(found));
     disks
 }
 
@@ -438,23 +458,25 @@ fn vendor(root: &Root) -> SystemVendor {
     }
 }
 
+/// Whether the firmware started only what is signed.
+pub(crate) fn secure_boot(root: &Root) -> &'static str {
+    let variable = root.path("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c");
+    match std::fs::read(variable).as_deref() {
+        Err(_) => "NotSupported",
+        // Four bytes of attributes, then the value.
+        Ok([_, _, _, _, 1, ..]) => "Enabled",
+        Ok([_, _, _, _, 0, ..]) => "Disabled",
+        Ok(_) => "Unknown",
+    }
+}
+
 fn boot(root: &Root) -> Boot {
     let command_line = root.text("/proc/cmdline").unwrap_or_default();
     let words = || command_line.split_whitespace();
-    let secure = std::fs::read(root.path("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"));
     Boot {
         current_boot_mode: Some(if root.has("/sys/firmware/efi") { "uefi" } else { "bios" }.into()),
         pxe_interface: words().find_map(|w| w.strip_prefix("BOOTIF=").map(str::to_owned)),
-        secure_boot_state: Some(
-            match secure.as_deref() {
-                Err(_) => "NotSupported",
-                // Four bytes of attributes, then the value.
-                Ok([_, _, _, _, 1, ..]) => "Enabled",
-                Ok([_, _, _, _, 0, ..]) => "Disabled",
-                Ok(_) => "Unknown",
-            }
-            .into(),
-        ),
+        secure_boot_state: Some(secure_boot(root).into()),
         device_type: device_type(root, &command_line).map(Into::into),
         command_line: Some(command_line.clone()),
     }

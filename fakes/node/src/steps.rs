@@ -117,7 +117,7 @@ fn take_inventory(site: &Site, _: &[String]) -> StepResult {
 }
 
 /// How long the inventory waits for the names of disks.
-const UDEV: Duration = Duration::from_secs(20);
+const UDEV: Duration = Duration::from_secs(60);
 
 /// The lab's udev begins late and takes its time; the real agent's machine has its names of disks before the agent starts.
 fn wait_for_udev(root: &Root, budget: Duration) {
@@ -150,7 +150,30 @@ pub fn inventory_of(site: &Site) -> std::io::Result<Inventory> {
         said.clone_from(&changed);
         say::moment("agent", "hardware-overlay", &json!({ "declared, not there": changed }));
     }
+    let disks = network_disks(&taken);
+    static DISKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut said = DISKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if *said != disks {
+        said.clone_from(&disks);
+        say::moment("agent", "disks-on-the-network", &json!({ "disks": disks }));
+    }
     Ok(taken)
+}
+
+/// Disks on the network as the service is told of them: name and type, our own address on the way there, and what is made of them.
+fn network_disks(inventory: &Inventory) -> Vec<String> {
+    let is_one = |disk: &&Disk| matches!(disk.drive_type, Some(DriveType::ISCSI | DriveType::Multipath));
+    let shown = |disk: &Disk| {
+        let mut text = format!("{} {}", disk.name.as_deref()?, disk.drive_type?);
+        if let Some(address) = disk.iscsi.as_ref().and_then(|iscsi| iscsi.host_ip_address.as_ref()) {
+            text += &format!(" from {address}");
+        }
+        if let Some(holders) = &disk.holders {
+            text += &format!(" in {holders}");
+        }
+        Some(text)
+    };
+    inventory.disks.iter().flatten().filter(is_one).filter_map(shown).collect()
 }
 
 // --- other machines ------------------------------------------------------------------------------------------------

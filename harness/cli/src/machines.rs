@@ -42,7 +42,7 @@ pub(crate) struct SpawnArgs {
     /// Processors.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     cpus: u32,
-    /// `bios` or `uefi`.
+    /// `bios`, `uefi` or `uefi-secure`.
     #[arg(long, default_value = "bios")]
     firmware: Firmware,
     /// Give the machine a TPM 2.0.

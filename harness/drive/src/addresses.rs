@@ -9,9 +9,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 use vlab_agents::HardwareProfile;
-use vlab_agents::profile::{DiskProfile, HostAddresses};
+use vlab_agents::profile::{BootProfile, DiskProfile, HostAddresses};
 use vlab_api::types::DriveType;
-use vlab_scenario::{DiskBus, Host, Leftover, Scenario};
+use vlab_scenario::{DiskBus, Firmware, Host, Leftover, Scenario, VmDisk};
 
 /// The host's address: the scenario's, else one of its cluster's network (the lab's DHCP, so to speak).
 pub fn address_of(scenario: &Scenario, index: usize) -> Option<IpNet> {
@@ -63,10 +63,14 @@ pub fn declared_hardware(
 ) -> Option<Arc<HardwareProfile>> {
     let profile = profiles.get(&host.profile)?;
     let overrides = &host.overrides;
-    if *overrides == vlab_scenario::Overrides::default() && host.vm.disks.is_empty() {
+    let secure = host.vm.firmware == Firmware::UefiSecure;
+    if *overrides == vlab_scenario::Overrides::default() && host.vm.disks.is_empty() && !secure {
         return Some(profile.clone());
     }
     let mut profile = HardwareProfile::clone(profile);
+    if secure {
+        profile.boot = BootProfile { mode: "uefi".into(), secure_boot: Some("Enabled".into()) };
+    }
     if !host.vm.disks.is_empty() {
         profile.disks = disks(host);
     }
@@ -85,54 +89,91 @@ pub fn declared_hardware(
     Some(Arc::new(profile))
 }
 
-/// The disks that the scenario gives a host, as its system sees them. That of a simulated host leaves volumes and arrays that are
-/// left on them alone.
+/// The disks that the scenario gives a host, as its system sees them: its own, in their order, and then those on the network. That of a
+/// simulated host leaves volumes and arrays that are left on them alone.
 fn disks(host: &Host) -> Vec<DiskProfile> {
-    let (mut letters, mut others) = (BTreeMap::new(), 0u32);
-    host.vm
-        .disks
-        .iter()
-        .zip(0u64..)
-        .map(|(disk, place)| {
-            let mut letter = |start: &'static str| {
-                let next = letters.entry(start).or_insert(b'a');
-                *next += 1;
-                format!("{start}{}", char::from(*next - 1))
-            };
-            let name = match disk.bus {
-                DiskBus::Sata | DiskBus::Scsi => letter("sd"),
-                DiskBus::Nvme => {
-                    others += 1;
-                    format!("nvme{}n1", others - 1)
-                }
-                _ => letter("vd"),
-            };
-            // Of no maker: locally assigned.
-            let own = 0x3000_0000_0000_0000 | (host.index as u64) << 8 | place;
-            let wwn = (disk.bus != DiskBus::Virtio).then(|| disk.wwn.unwrap_or(own));
-            DiskProfile {
-                name,
-                drive_type: if disk.ssd { DriveType::SSD } else { DriveType::HDD },
-                vendor: None,
-                model: None,
-                serial: Some(disk.serial.clone().unwrap_or_else(|| match place {
-                    0 => format!("LABD{:06}", host.index),
-                    place => format!("LABD{:06}-{place}", host.index),
-                })),
-                wwn: wwn.map(|wwn| match disk.bus {
-                    DiskBus::Nvme => format!("eui.{wwn:016x}"),
-                    _ => format!("{wwn:#018x}"),
-                }),
-                hctl: (disk.bus == DiskBus::Scsi).then(|| format!("0:0:{}:0", place + 1)),
-                by_path: None,
-                size_bytes: disk.size_gb * 1_000_000_000,
-                bootable: disk.leftover == Some(Leftover::Partitions),
-                removable: disk.removable,
-                installation_media: false,
-                fsync_ms: 1,
+    let (mut letters, mut others, mut targets) = (BTreeMap::new(), 0u32, 0u32);
+    let mut letter = |start: &'static str| {
+        let next = letters.entry(start).or_insert(b'a');
+        *next += 1;
+        format!("{start}{}", char::from(*next - 1))
+    };
+    let (own, network): (Vec<_>, Vec<_>) =
+        host.vm.disks.iter().zip(0u64..).partition(|(disk, _)| disk.bus.network_paths() == 0);
+    let mut all: Vec<DiskProfile> = Vec::new();
+    for (disk, place) in own {
+        let name = match disk.bus {
+            DiskBus::Sata | DiskBus::Scsi => letter("sd"),
+            DiskBus::Nvme => {
+                others += 1;
+                format!("nvme{}n1", others - 1)
             }
-        })
-        .collect()
+            _ => letter("vd"),
+        };
+        all.push(DiskProfile {
+            wwn: (disk.bus != DiskBus::Virtio).then(|| match disk.bus {
+                DiskBus::Nvme => format!("eui.{:016x}", wwn_of_disk(host, disk, place)),
+                _ => format!("{:#018x}", wwn_of_disk(host, disk, place)),
+            }),
+            hctl: (disk.bus == DiskBus::Scsi).then(|| format!("0:0:{}:0", place + 1)),
+            bootable: disk.leftover == Some(Leftover::Partitions),
+            ..disk_profile(host, disk, place, name)
+        });
+    }
+    for (disk, place) in network {
+        let device = (disk.bus == DiskBus::Multipath).then(|| "dm-0".to_owned());
+        let wwn = wwn_of_disk(host, disk, place);
+        for _ in 0..disk.bus.network_paths() {
+            targets += 1;
+            all.push(DiskProfile {
+                drive_type: DriveType::ISCSI,
+                wwn: Some(format!("{wwn:#018x}")),
+                hctl: Some(format!("{targets}:0:0:0")),
+                holders: device.clone(),
+                ..disk_profile(host, disk, place, letter("sd"))
+            });
+        }
+        all.extend(device.map(|name| DiskProfile {
+            drive_type: DriveType::Multipath,
+            wwn: Some(format!("{wwn:#018x}")),
+            serial: None,
+            ..disk_profile(host, disk, place, name)
+        }));
+    }
+    all
+}
+
+fn disk_profile(host: &Host, disk: &VmDisk, place: u64, name: String) -> DiskProfile {
+    DiskProfile {
+        name,
+        drive_type: if disk.ssd { DriveType::SSD } else { DriveType::HDD },
+        vendor: None,
+        model: None,
+        serial: Some(serial_of_disk(host, disk, place)),
+        wwn: None,
+        hctl: None,
+        by_path: None,
+        holders: None,
+        size_bytes: disk.size_gb * 1_000_000_000,
+        bootable: false,
+        removable: disk.removable,
+        installation_media: false,
+        fsync_ms: 1,
+    }
+}
+
+/// The serial number of a disk that the scenario gives a host, by its place among them.
+pub fn serial_of_disk(host: &Host, disk: &VmDisk, place: u64) -> String {
+    disk.serial.clone().unwrap_or_else(|| match place {
+        0 => format!("LABD{:06}", host.index),
+        place => format!("LABD{:06}-{place}", host.index),
+    })
+}
+
+/// Its world-wide name.
+pub fn wwn_of_disk(host: &Host, disk: &VmDisk, place: u64) -> u64 {
+    // Of no maker: locally assigned.
+    disk.wwn.unwrap_or(0x3000_0000_0000_0000 | (host.index as u64) << 8 | place)
 }
 
 /// Network of hosts that belong to no cluster. Simulated hosts have no network of their own: the addresses only appear in
@@ -192,7 +233,23 @@ pub fn host_id(seed: u64, index: u64) -> Uuid {
 
 #[cfg(test)]
 mod tests {
+    use vlab_scenario::Catalogue;
+
     use super::*;
+
+    #[test]
+    fn a_disk_with_two_ways_is_three_devices() {
+        let catalogue = Catalogue::embedded();
+        let scenario = vlab_scenario::load(&catalogue.find("disks-on-the-network").unwrap(), &catalogue).unwrap();
+        let disks = disks(&scenario.hosts[0]);
+        let told: Vec<_> = disks.iter().map(|d| (d.name.as_str(), d.drive_type, d.holders.as_deref())).collect();
+        let path = |name| (name, DriveType::ISCSI, Some("dm-0"));
+        let expected = [("vda", DriveType::HDD, None), path("sda"), path("sdb"), ("dm-0", DriveType::Multipath, None)];
+        assert_eq!(told, expected);
+        let ids: std::collections::BTreeSet<String> =
+            disks.iter().flat_map(|disk| disk.device_names(0).into_iter().next()).collect();
+        assert_eq!(ids.len(), 4, "{ids:?}");
+    }
 
     #[test]
     fn addresses_stay_inside_their_network() {

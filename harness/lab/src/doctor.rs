@@ -18,7 +18,7 @@ use vlab_setup::Distribution;
 
 use crate::ledger::Ledger;
 use crate::machines::memory::available;
-use crate::machines::{Accel, MachineError, Machines, MachinesOptions, find_ovmf, probe};
+use crate::machines::{Accel, Firmware, MachineError, Machines, MachinesOptions, find_ovmf, probe};
 use crate::network::{Form, NetworkError, namespace, permits};
 use crate::postgres::{PgCluster, PgError, PgOptions};
 use crate::ssh::{self, SshError};
@@ -509,9 +509,14 @@ async fn libvirt() -> StateAndDetail {
 }
 
 fn ovmf(_: &Context) -> StateAndDetail {
-    match find_ovmf() {
-        Some((code, _)) => (FindingState::Found, code.display().to_string()),
-        None => (FindingState::Missing, "no OVMF_CODE_4M.fd in its usual places".to_owned()),
+    match (find_ovmf(Firmware::Uefi), find_ovmf(Firmware::UefiSecure)) {
+        (Some((code, _)), Some((secure, _))) => {
+            (FindingState::Found, format!("{}; {} for secure boot", code.display(), secure.display()))
+        }
+        (Some((code, _)), None) => {
+            (FindingState::Found, format!("{}; none for `firmware: uefi-secure`", code.display()))
+        }
+        (None, _) => (FindingState::Missing, "no OVMF_CODE_4M.fd in its usual places".to_owned()),
     }
 }
 

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod gc;
 mod helper;
 pub mod hub;
+pub mod iscsi;
 pub mod leaks;
 pub mod ledger;
 pub mod machines;

@@ -109,6 +109,10 @@ pub fn can_be_frozen(prepared: &Prepared) -> Result<(), String> {
     if let Some(host) = prepared.scenario.hosts.iter().find(on_nvme) {
         return Err(format!("{} has an NVMe disk, whose state QEMU cannot write down", host.name));
     }
+    let on_network = |host: &&Host| host.is_machine() && host.vm.disks.iter().any(|disk| disk.bus.network_paths() > 0);
+    if let Some(host) = prepared.scenario.hosts.iter().find(on_network) {
+        return Err(format!("{} has a disk on the network, whose sessions end when the target does", host.name));
+    }
     if prepared.scenario.load.is_some() {
         return Err("a run that measures load cannot be frozen: a pause would be measured as well".to_owned());
     }
@@ -303,6 +307,7 @@ mod tests {
     #[case("sno", HostKind::Simulated, None)]
     #[case("sno-used-disks", HostKind::Vm, Some("node-0 has an NVMe disk"))]
     #[case("sno-used-disks", HostKind::Simulated, None)]
+    #[case("disks-on-the-network", HostKind::Vm, Some("node-0 has a disk on the network"))]
     #[case("fleet-2000", HostKind::Simulated, Some("measures load"))]
     #[case("kube-sno", HostKind::Simulated, Some("over Kubernetes"))]
     fn what_cannot_be_frozen_is_known_before(#[case] name: &str, #[case] hosts: HostKind, #[case] why: Option<&str>) {

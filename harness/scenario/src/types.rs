@@ -394,6 +394,18 @@ impl Default for Vm {
     }
 }
 
+impl DiskBus {
+    /// By how many ways over the network the disk is reached; 0: it is the machine's own.
+    #[must_use]
+    pub fn network_paths(self) -> u16 {
+        match self {
+            Self::Iscsi => 1,
+            Self::Multipath => 2,
+            Self::Virtio | Self::Sata | Self::Scsi | Self::Nvme | Self::Usb => 0,
+        }
+    }
+}
+
 /// A disk of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VmDisk {

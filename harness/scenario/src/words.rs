@@ -75,7 +75,7 @@ words! {
         Bios = "bios",
         /// OVMF, without secure boot.
         Uefi = "uefi",
-        /// OVMF with secure boot. Not built: modules of the lab OS have no signatures.
+        /// OVMF with secure boot: it starts only what Microsoft's keys have signed, and what that lets pass.
         UefiSecure = "uefi-secure",
     }
 }
@@ -105,9 +105,9 @@ words! {
         Nvme = "nvme",
         /// USB. Not built: the kernel of the lab OS has no USB.
         Usb = "usb",
-        /// iSCSI. Not built.
+        /// iSCSI: `sda`, on a target in the lab's network, which the machine's firmware knows. Nothing boots from it.
         Iscsi = "iscsi",
-        /// Several paths to one disk. Not built.
+        /// Two paths by iSCSI to one disk: `dm-0`. Nothing boots from it.
         Multipath = "multipath",
     }
 }

@@ -70,6 +70,12 @@ fn a_machine_has_the_disks_of_the_list() {
      {bus: sata, size_gb: 1}, {bus: sata, size_gb: 1}, {bus: sata, size_gb: 1}]",
     "a machine cannot have 7 disks, 7 of them SATA"
 )]
+#[case("disks: [{bus: virtio, size_gb: 120}, {bus: iscsi, size_gb: 1, ssd: true}]", "`ssd` has no meaning for `iscsi`")]
+#[case("disks: [{bus: virtio, size_gb: 120}, {bus: iscsi, size_gb: 1, leftover: lvm}]", "nothing is left on disks")]
+#[case(
+    "disks: [{bus: virtio, size_gb: 120}, {bus: multipath, size_gb: 1}, {bus: iscsi, size_gb: 1}]",
+    "3 paths to disks on the network, and a machine's firmware tells of 2"
+)]
 fn disks_that_cannot_be_are_refused(#[case] disks: &str, #[case] expected: &str) {
     let error = read(disks, "").unwrap_err().to_string();
     assert!(error.contains(expected) && error.contains("test.yaml:7"), "{error}");
@@ -77,20 +83,31 @@ fn disks_that_cannot_be_are_refused(#[case] disks: &str, #[case] expected: &str)
 
 #[rstest]
 #[case("usb", "the kernel of the lab OS has no USB")]
-#[case("iscsi", "the lab's network has no target")]
-#[case("multipath", "the lab OS has no multipathd")]
+#[case("iscsi", "booting from iSCSI, which the service would choose here")]
+#[case("multipath", "booting from iSCSI, which the service would choose here")]
 fn what_is_not_built_is_said_with_its_line(#[case] bus: &str, #[case] expected: &str) {
     let scenario = read(&format!("disks: [{{bus: {bus}, size_gb: 120}}]"), "").unwrap_or_else(|e| panic!("{e}"));
     let [only] = &scenario.not_built[..] else { panic!("{:?}", scenario.not_built) };
     assert!(only.what.contains(expected) && only.line == 7, "{only:?}");
 }
 
+/// The service takes disks that turn before those on the network, and those before SSDs.
+#[rstest]
+#[case("{bus: virtio, size_gb: 120}, {bus: iscsi, size_gb: 120}, {bus: iscsi, size_gb: 10}", 0)]
+#[case("{bus: multipath, size_gb: 120}, {bus: sata, size_gb: 100}", 0)]
+#[case("{bus: virtio, size_gb: 99}, {bus: iscsi, size_gb: 120}", 1)]
+#[case("{bus: sata, size_gb: 120, ssd: true}, {bus: multipath, size_gb: 120}", 1)]
+fn a_machine_with_disks_on_the_network_has_one_that_is_chosen_before(#[case] disks: &str, #[case] refused: usize) {
+    let scenario = read(&format!("disks: [{disks}]"), "").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(scenario.not_built.len(), refused, "{:?}", scenario.not_built);
+}
+
 #[test]
 fn firmware_that_cannot_do_it_is_refused_with_its_line() {
-    let scenario = read("firmware: uefi-secure", "").unwrap_or_else(|e| panic!("{e}"));
-    let [only] = &scenario.not_built[..] else { panic!("{:?}", scenario.not_built) };
-    assert!(only.what.starts_with("secure boot") && only.line == 7, "{only:?}");
-    assert_eq!(read("firmware: uefi, boot_order: nvram", "").unwrap_or_else(|e| panic!("{e}")).not_built, []);
+    for uefi in ["uefi", "uefi-secure"] {
+        let scenario = read(&format!("firmware: {uefi}, boot_order: nvram"), "").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(scenario.not_built, []);
+    }
     for bios in ["boot_order: nvram", "firmware: bios, boot_order: nvram"] {
         let error = read(bios, "").unwrap_err().to_string();
         assert!(error.contains("a BIOS remembers no order") && error.contains(":7:"), "{error}");

@@ -15,13 +15,13 @@ const SECTOR: u64 = 512;
 /// The partition of GRUB's second part on BIOS machines.
 const BIOS: u64 = MIB;
 /// The EFI partition.
-const EFI: u64 = 4 * MIB;
+const EFI: u64 = 12 * MIB;
 
 /// Identifiers of the disk and its partitions: fixed, the image is the same everywhere. (coreos-installer gives the disk
 /// new ones when Ignition is told to; nothing in the lab looks.)
 const GUID: &str = "766c6162-0000-4000-8000-00000000001";
 
-/// Modules of GRUB on the disk, beside the one that loads Linux.
+/// Modules of GRUB for BIOS on the disk, beside the one that loads Linux.
 const GRUB: &[&str] = &[
     "ext2",
     "part_gpt",
@@ -51,8 +51,10 @@ const GRUB_STUB: &str =
 const GRUB_CFG: &str = "\
 set timeout=0
 set default=0
-serial --unit=0 --speed=115200
-terminal_output serial
+if [ \"$grub_platform\" = pc ]; then
+  serial --unit=0 --speed=115200
+  terminal_output serial
+fi
 # CONSOLE-SETTINGS-START
 # CONSOLE-SETTINGS-END
 set ignition_firstboot=\"\"
@@ -92,9 +94,9 @@ pub(super) struct Parts<'a> {
     pub(super) initrd: &'a Path,
     /// The root file system.
     pub(super) squashfs: &'a Path,
-    /// Folder of GRUB's modules for EFI.
-    pub(super) grub_efi: &'a Path,
-    /// The same for BIOS.
+    /// What UEFI machines boot.
+    pub(super) efi: &'a super::Efi,
+    /// Folder of GRUB's modules for BIOS.
     pub(super) grub_bios: &'a Path,
 }
 
@@ -165,10 +167,14 @@ impl Parts<'_> {
             &files.iter().map(|(name, path)| (name.as_str(), path.as_path())).collect::<Vec<_>>(),
         )?;
         ext4(&at("root"), root, "root", "^resize_inode,meta_bg", &[], &[("root.squashfs", self.squashfs)])?;
-        let efi_modules: Vec<&str> = GRUB.iter().copied().chain(["linux"]).collect();
-        let efi = super::grub_efi(self.grub_efi, GRUB_STUB, "/grub2", &efi_modules)?;
-        // The second name is where installers look for a boot loader that they register with the firmware.
-        let files: [(&str, &[u8]); 2] = [("EFI/BOOT/BOOTX64.EFI", &efi), ("EFI/redhat/shimx64.efi", &efi)];
+        // The second folder is where installers look for a boot loader that they register with the firmware. Each shim looks beside itself.
+        let files = [
+            ("EFI/BOOT/BOOTX64.EFI", &self.efi.shim[..]),
+            ("EFI/BOOT/grubx64.efi", &self.efi.grub),
+            ("EFI/redhat/shimx64.efi", &self.efi.shim),
+            ("EFI/redhat/grubx64.efi", &self.efi.grub),
+            (super::GRUB_FIRST, GRUB_STUB.as_bytes()),
+        ];
         fat(&at("efi"), EFI, "EFI-SYSTEM", &files)?;
 
         let failed = |error| ImageError::Io { path: into.to_owned(), error };
@@ -205,8 +211,8 @@ impl Parts<'_> {
     /// the second one into its partition, told where its own rest is.
     fn grub_bios(&self, image: &mut File, at: u64) -> io::Result<()> {
         let mut boot = fs::read(self.grub_bios.join("boot.img"))?;
-        let mut core = super::grub_image(self.grub_bios, "i386-pc", GRUB_STUB, "(,gpt3)/grub2", &bios_modules())
-            .map_err(io::Error::other)?;
+        let mut core =
+            super::grub_image(self.grub_bios, GRUB_STUB, "(,gpt3)/grub2", &bios_modules()).map_err(io::Error::other)?;
         let strange = || io::Error::other("GRUB's boot.img does not have the expected form");
         let sector = at / SECTOR;
         boot.get_mut(0x5c..0x64).ok_or_else(strange)?.copy_from_slice(&sector.to_le_bytes());

@@ -1,4 +1,4 @@
-//! As much of ELF as is needed to know which libraries a program wants, and to hide a section (64 bits, little endian).
+//! As much of ELF as is needed to know which libraries a program wants (64 bits, little endian).
 
 /// Names of the libraries; none for what is not such a program.
 pub(super) fn needed(file: &[u8]) -> Vec<String> {
@@ -23,31 +23,6 @@ fn number(file: &[u8], at: usize, size: usize) -> Option<usize> {
     let mut bytes = [0; 8];
     bytes[..size].copy_from_slice(file.get(at..at.checked_add(size)?)?);
     usize::try_from(u64::from_le_bytes(bytes)).ok()
-}
-
-/// Takes the name from a section, so that nobody finds it; false when there is none of that name.
-pub(super) fn hide_section(file: &mut [u8], name: &str) -> bool {
-    let header = section(file, name);
-    if let Some(header) = header.and_then(|at| file.get_mut(at..at + 4)) {
-        // The first string of the table is the empty one.
-        header.fill(0);
-    }
-    header.is_some()
-}
-
-/// Where the header of this section is.
-fn section(file: &[u8], name: &str) -> Option<usize> {
-    if !file.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let (table, size, count) = (number(file, 40, 8)?, number(file, 58, 2)?, number(file, 60, 2)?);
-    let header = |index: usize| table.checked_add(index.checked_mul(size)?);
-    let names = number(file, header(number(file, 62, 2)?)?.checked_add(24)?, 8)?;
-    let mut headers = (0..count).filter_map(header);
-    headers.find(|at| {
-        let text = number(file, *at, 4).and_then(|name| file.get(names.checked_add(name)?..));
-        text.and_then(|text| text.strip_prefix(name.as_bytes())).is_some_and(|rest| rest.starts_with(b"\0"))
-    })
 }
 
 /// What the dynamic part of a program says.
@@ -145,19 +120,6 @@ mod tests {
         assert!(needed(&me).iter().any(|name| name == "libc.so.6"), "{:?}", needed(&me));
         assert!(versions(&me).iter().any(|name| name.starts_with("GLIBC_2.")), "{:?}", versions(&me));
         assert!(interpreter(&me).unwrap().starts_with("/lib"), "{:?}", interpreter(&me));
-    }
-
-    #[test]
-    fn a_section_is_hidden() {
-        let mut me = std::fs::read("/proc/self/exe").unwrap();
-        assert!(!hide_section(&mut me, ".tex"), "a part of a name is none");
-        let before = section(&me, ".data").unwrap();
-        assert!(hide_section(&mut me, ".text"));
-        assert!(!hide_section(&mut me, ".text"));
-        assert_eq!(section(&me, ".data"), Some(before), "the others stay");
-        for file in [&b""[..], b"#!/bin/sh\n", b"\x7fELF\x02\x01", &me[..100]] {
-            assert!(!hide_section(&mut file.to_vec(), ".data"));
-        }
     }
 
     #[test]

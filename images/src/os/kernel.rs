@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 
-use super::{elf, files};
+use super::files;
 use crate::ImageError;
 use crate::cache::Cache;
 use crate::manifest::Manifest;
@@ -102,7 +102,7 @@ impl Kernel {
                 }
                 return Err(ImageError::Tree(format!("this kernel has no module {name}; see images/os/modules.txt")));
             };
-            let module = quick(plain(path, content)?);
+            let module = plain(path, content)?;
             open.extend(field(&module, "depends").unwrap_or_default().split(',').map(|name| name.replace('-', "_")));
             open.retain(|name| !name.is_empty());
             taken.insert(name, (path.trim_end_matches(".xz").to_owned(), module));
@@ -141,7 +141,8 @@ impl Kernel {
     }
 }
 
-/// A module's bytes. The squashfs and the initrd are compressed as a whole, and better.
+/// A module's bytes, the signature at their end included: where secure boot is on, the kernel takes no other modules. The squashfs and
+/// the initrd are compressed as a whole, and better.
 fn plain(path: &str, content: &Content) -> Result<Vec<u8>, ImageError> {
     let bytes = content.bytes()?;
     if !path.ends_with(".xz") {
@@ -162,41 +163,9 @@ fn plain(path: &str, content: &Content) -> Result<Vec<u8>, ImageError> {
     Ok(out.stdout)
 }
 
-/// A module without what an emulated processor takes long to check when it loads it: the signature (the kernel does not ask for
-/// one; that it misses one is in its log), and the types that it has for BPF programs, of which there are none.
-fn quick(mut module: Vec<u8>) -> Vec<u8> {
-    if let Some(length) = unsigned(&module) {
-        module.truncate(length);
-        elf::hide_section(&mut module, ".BTF");
-    }
-    module
-}
-
-/// How long a module is without its signature: what is before it, 12 bytes of description (the last four are its length, the
-/// highest byte first), and a mark (the kernel's `Documentation/admin-guide/module-signing.rst` and `include/linux/module_signature.h`).
-fn unsigned(module: &[u8]) -> Option<usize> {
-    let described = module.strip_suffix(b"~Module signature appended~\n")?;
-    let (before, length) = described.split_last_chunk::<4>()?;
-    let signature = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-    before.len().checked_sub(8)?.checked_sub(signature)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_signature_is_taken_off() {
-        let module = b"\x7fELF the module";
-        let signed = |signature: &[u8], length: u32| {
-            let description = [&[0, 0, 2, 0, 0, 0, 0, 0][..], &length.to_be_bytes()].concat();
-            [&module[..], signature, &description, b"~Module signature appended~\n"].concat()
-        };
-        assert_eq!(quick(signed(b"signature", 9)), module);
-        assert_eq!(quick(module.to_vec()), module, "it has none");
-        let broken = signed(b"signature", 900);
-        assert_eq!(quick(broken.clone()), broken, "longer than all");
-    }
 
     #[test]
     fn a_description_is_read() {

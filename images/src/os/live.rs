@@ -32,8 +32,8 @@ const IGNITION_SIZE: u64 = 256 << 10;
 /// Size of the place for the service's static networks in a minimal ISO.
 const CUSTOM_SIZE: u64 = 1 << 20;
 
-/// Size of the image with the EFI boot loader: a floppy disk's, so that BIOSes and tools know its form.
-const EFI_SIZE: u64 = 1440 << 10;
+/// Size of the image with the EFI boot loaders.
+const EFI_SIZE: u64 = 5632 << 10;
 
 /// What the boot of every machine of the lab has:
 /// - both consoles (the serial one is the system's), and nothing of the kernel's talk but errors;
@@ -43,11 +43,13 @@ const EFI_SIZE: u64 = 1440 << 10;
 /// - libraries at the same address in every process: TCG keeps what it has translated by address, and translates them again for
 ///   each program otherwise. A quarter fewer blocks were translated with it, and the agent was there 9 to 18 % sooner;
 /// - no self-tests of the kernel's cryptography: two of them alone, of what nothing here uses, are 0.7 s of every emulated boot;
+/// - no types of modules for BPF programs (`btf_module_init`), of which there are none: reading them is as long again. They cannot be
+///   taken out of the modules, whose signatures are for all of their bytes;
 /// - no test of the timer's interrupt: the kernel counts it for some milliseconds of its own time, and panics ("IO-APIC + timer doesn't work!") where
 ///   the processor that emulates it was busy with something else meanwhile. Seen on one processor beside a compiler;
 /// - nice values that count between sessions, which services are: what can wait is to wait.
 pub(super) const KARGS: &str = "console=tty0 console=ttyS0,115200n8 net.ifnames=0 clearcpuid=cx16 norandmaps no_timer_check \
-                                initcall_blacklist=jent_mod_init,crypto_kdf108_init \
+                                initcall_blacklist=jent_mod_init,crypto_kdf108_init,btf_module_init \
                                 cryptomgr.notests noautogroup quiet";
 const KARGS_IGNITION: &str = "ignition.firstboot ignition.platform.id=metal";
 
@@ -79,23 +81,10 @@ const DIRECTIVES: &[&str] = &[
     "stream",
 ];
 
-/// Modules of GRUB on the ISO.
-const GRUB: &[&str] = &[
-    "iso9660",
-    "part_gpt",
-    "part_msdos",
-    "fat",
-    "normal",
-    "linux",
-    "search",
-    "search_label",
-    "configfile",
-    "echo",
-    "test",
-    "boot",
-    "all_video",
-    "efi_gop",
-];
+/// What GRUB runs first, wherever it was started from: the signed one has a name for that file and the folder in it. On a CD the folder is
+/// the ISO's, on a stick that of the file system with the boot loader.
+const GRUB_STUB: &str =
+    "search --no-floppy --set=root --label rhcos-vlab-1\nset prefix=($root)/EFI/redhat\nconfigfile $prefix/grub.cfg\n";
 
 /// `coreos/features.json` and the same in the initrd.
 fn features() -> Result<String, ImageError> {
@@ -204,7 +193,7 @@ pub(super) fn iso(
     kernel: &[u8],
     initrd: &Path,
     bios: &Bios,
-    grub: &Path,
+    efi: &super::Efi,
     into: &Path,
 ) -> Result<(), ImageError> {
     let folder = tempfile::tempdir().map_err(ImageError::io("temporary folder"))?;
@@ -253,11 +242,13 @@ pub(super) fn iso(
         Iso::Full(rootfs) => link(rootfs, &root.join("images/pxeboot/rootfs.img"))?,
         Iso::Minimal => zeros("images/assisted_installer_custom.img", CUSTOM_SIZE)?,
     }
-    let stub = format!(
-        "search --no-floppy --set=root --label {VOLUME}\nset prefix=($root)/EFI/redhat\nconfigfile $prefix/grub.cfg\n"
-    );
-    let efi = super::grub_efi(grub, &stub, "/EFI/redhat", GRUB)?;
-    fat(&root.join("images/efiboot.img"), EFI_SIZE, "EFI", &[("EFI/BOOT/BOOTX64.EFI", &efi)])?;
+    put(super::GRUB_FIRST, GRUB_STUB.as_bytes())?;
+    let files = [
+        ("EFI/BOOT/BOOTX64.EFI", &efi.shim[..]),
+        ("EFI/BOOT/grubx64.efi", &efi.grub),
+        (super::GRUB_FIRST, GRUB_STUB.as_bytes()),
+    ];
+    fat(&root.join("images/efiboot.img"), EFI_SIZE, "EFI", &files)?;
     let boot_sector = folder.path().join("boot_sector");
     fs::write(&boot_sector, &bios.boot_sector).map_err(ImageError::io(&boot_sector))?;
 

@@ -535,29 +535,25 @@ impl Work<'_> {
 
     fn iso(&self, kind: live::Iso<'_>, into: &Path) -> Result<(), ImageError> {
         let boot = self.boot()?;
-        let file = |path: &str| match boot.find(path).map(|node| &node.kind) {
-            Some(FileKind::File(content)) => content.bytes(),
-            _ => Err(ImageError::Tree(format!("the packages of the boot loaders have no {path}"))),
-        };
+        let file = |path: &str| file(&boot, path);
         let bios = live::Bios {
             isolinux: file("usr/lib/ISOLINUX/isolinux.bin")?,
             ldlinux: file("usr/lib/syslinux/modules/bios/ldlinux.c32")?,
             boot_sector: file("usr/lib/ISOLINUX/isohdpfx.bin")?,
         };
         let kernel = self.path(BuildTarget::Kernel)?;
-        let grub = grub_folder(&boot, "x86_64-efi")?;
         let kernel = fs::read(&kernel).map_err(ImageError::io(&kernel))?;
-        live::iso(kind, &kernel, &self.path(BuildTarget::LiveInitrd)?, &bios, grub.path(), into)
+        live::iso(kind, &kernel, &self.path(BuildTarget::LiveInitrd)?, &bios, &Efi::of(&boot)?, into)
     }
 
     fn with_disk<T>(&self, what: impl FnOnce(&disk::Parts<'_>) -> Result<T, ImageError>) -> Result<T, ImageError> {
         let boot = self.boot()?;
-        let (grub_efi, grub_bios) = (grub_folder(&boot, "x86_64-efi")?, grub_folder(&boot, "i386-pc")?);
+        let grub_bios = grub_folder(&boot)?;
         what(&disk::Parts {
             kernel: &self.path(BuildTarget::Kernel)?,
             initrd: &self.path(BuildTarget::Initrd)?,
             squashfs: &self.path(BuildTarget::Root)?,
-            grub_efi: grub_efi.path(),
+            efi: &Efi::of(&boot)?,
             grub_bios: grub_bios.path(),
         })
     }
@@ -582,12 +578,39 @@ fn object(squashfs: &Path) -> Result<[u8; 32], ImageError> {
     Ok(digest.finalize().into())
 }
 
-/// GRUB's modules as a folder, which `grub-mkimage` wants.
-fn grub_folder(boot: &Rootfs, platform: &str) -> Result<tempfile::TempDir, ImageError> {
+/// What UEFI machines boot, as Debian has it: shim, which Microsoft has signed, and GRUB, whose signature shim knows. The kernel has one of
+/// the same key. So there is one way for all of them, with secure boot and without.
+#[derive(Debug)]
+struct Efi {
+    shim: Vec<u8>,
+    grub: Vec<u8>,
+}
+
+/// The file that this GRUB runs first, on the file system that it was started from.
+const GRUB_FIRST: &str = "EFI/debian/grub.cfg";
+
+impl Efi {
+    fn of(boot: &Rootfs) -> Result<Self, ImageError> {
+        Ok(Self {
+            shim: file(boot, "usr/lib/shim/shimx64.efi.signed")?,
+            grub: file(boot, "usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed")?,
+        })
+    }
+}
+
+/// A file of the boot loaders' packages.
+fn file(boot: &Rootfs, path: &str) -> Result<Vec<u8>, ImageError> {
+    match boot.find(path).map(|node| &node.kind) {
+        Some(FileKind::File(content)) => content.bytes(),
+        _ => Err(ImageError::Tree(format!("the packages of the boot loaders have no {path}"))),
+    }
+}
+
+/// The modules of GRUB for BIOS as a folder, which `grub-mkimage` wants.
+fn grub_folder(boot: &Rootfs) -> Result<tempfile::TempDir, ImageError> {
     let folder = tempfile::tempdir().map_err(ImageError::io("temporary folder"))?;
-    let start = format!("usr/lib/grub/{platform}/");
     for (path, node) in boot.iter() {
-        if let (Some(name), FileKind::File(content)) = (path.strip_prefix(&start), &node.kind)
+        if let (Some(name), FileKind::File(content)) = (path.strip_prefix("usr/lib/grub/i386-pc/"), &node.kind)
             && !name.contains('/')
         {
             let path = folder.path().join(name);
@@ -597,26 +620,13 @@ fn grub_folder(boot: &Rootfs, platform: &str) -> Result<tempfile::TempDir, Image
     Ok(folder)
 }
 
-/// GRUB for UEFI.
-fn grub_efi(modules: &Path, script: &str, prefix: &str, names: &[&str]) -> Result<Vec<u8>, ImageError> {
-    let mut all = vec!["fat"];
-    all.extend(names.iter().filter(|name| **name != "fat"));
-    grub_image(modules, "x86_64-efi", script, prefix, &all)
-}
-
-/// GRUB as one program: its core, these modules, and a script that it runs first.
-fn grub_image(
-    modules: &Path,
-    platform: &str,
-    script: &str,
-    prefix: &str,
-    names: &[&str],
-) -> Result<Vec<u8>, ImageError> {
+/// GRUB for BIOS as one program: its core, these modules, and a script that it runs first.
+fn grub_image(modules: &Path, script: &str, prefix: &str, names: &[&str]) -> Result<Vec<u8>, ImageError> {
     let folder = tempfile::tempdir().map_err(ImageError::io("temporary folder"))?;
     let (config, made) = (folder.path().join("config"), folder.path().join("image"));
     fs::write(&config, script).map_err(ImageError::io(&config))?;
     let mut command = tools::command("grub-mkimage")?;
-    command.args(["-O", platform, "-d"]).arg(modules).args(["-p", prefix, "-c"]).arg(&config).arg("-o").arg(&made);
+    command.args(["-O", "i386-pc", "-d"]).arg(modules).args(["-p", prefix, "-c"]).arg(&config).arg("-o").arg(&made);
     command.args(names);
     tools::run(command)?;
     fs::read(&made).map_err(ImageError::io(&made))

@@ -100,10 +100,14 @@ impl Image<'_> {
         let failed = |error| ImageError::Io { path: into.to_owned(), error };
         let mut out = File::create(into).map_err(failed)?;
         out.write_all(&self.head(checksum, size)).map_err(failed)?;
-        // What remains hardly compresses (kernel, initrd) or is zeros: the quickest level does. CRC32 is what a small machine
-        // checks quickest; the image as a whole has its SHA-256.
+        // What remains hardly compresses (kernel, initrd) or is zeros: the quickest level does, but it has to look back far enough to see
+        // that the boot loaders of UEFI are there twice. CRC32 is what a small machine checks quickest; the image as a whole has its
+        // SHA-256.
         let mut command = tools::command("xz")?;
-        command.args(["-0", "--check=crc32", "-T1", "-c"]).stdin(Stdio::piped()).stdout(out);
+        command
+            .args(["--lzma2=preset=0,dict=8MiB,mf=hc4", "--check=crc32", "-T1", "-c"])
+            .stdin(Stdio::piped())
+            .stdout(out);
         let mut child = command.spawn().map_err(failed)?;
         if let Some(mut stdin) = child.stdin.take() {
             let mut at = 0;

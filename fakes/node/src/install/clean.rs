@@ -211,7 +211,10 @@ fn where_this_is(root: &Root, chosen: &str) -> (&'static str, serde_json::Value)
     let disk = disks.iter().find(|disk| partition.is_some_and(|partition| is_of(disk, partition)));
     let own = disk.and_then(|disk| inventory::identity(root, disk));
     let holders = disk.map(|disk| inventory::holders(root, disk)).unwrap_or_default();
-    let details = json!({ "disk": disk, "identity": own, "chosen": chosen, "used by": holders });
+    let secure_boot = inventory::secure_boot(root);
+    let details = json!({
+        "disk": disk, "identity": own, "chosen": chosen, "used by": holders, "secure_boot": secure_boot
+    });
     match own.as_deref() == Some(chosen) && holders.is_empty() {
         true => ("booted-installed-os", details),
         false => ("booted-another-disk", details),

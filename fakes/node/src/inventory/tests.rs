@@ -158,6 +158,39 @@ fn names_of_disks_are_udev_s() {
     assert_eq!(disk.hctl.as_deref(), Some("0:0:3:0"));
 }
 
+/// Two ways to one disk, which multipathd makes one device of.
+#[test]
+fn disks_on_the_network_are_waited_for() {
+    let machine = Machine::new();
+    for session in ["session1", "session2"] {
+        machine.file(&format!("/sys/class/iscsi_session/{session}/state"), "LOGGED_IN\n");
+    }
+    assert_eq!(unknown_to_udev(&machine.root()), ["session1", "session2"], "there are no disks yet");
+    for (name, host) in [("sda", 1), ("sdb", 2)] {
+        machine
+            .file(&format!("/sys/block/{name}/dev"), format!("8:{host}\n"))
+            .file(&format!("/sys/block/{name}/queue/rotational"), "1\n")
+            .file(&format!("/sys/block/{name}/device/scsi_device/{host}:0:0:0/uevent"), "")
+            .file(&format!("/sys/class/iscsi_host/host{host}/ipaddress"), "192.0.2.10\n");
+    }
+    assert_eq!(unknown_to_udev(&machine.root()), ["sda", "sdb"]);
+    let disk = disks(&machine.root()).remove(0);
+    assert_eq!(disk.drive_type, Some(DriveType::ISCSI), "before udev says so");
+    assert_eq!(disk.iscsi.unwrap().host_ip_address.as_deref(), Some("192.0.2.10"));
+    for host in 1..=2 {
+        machine.file(&format!("/run/udev/data/b8:{host}"), "E:DM_MULTIPATH_DEVICE_PATH=1\n");
+    }
+    assert_eq!(unknown_to_udev(&machine.root()), ["sda", "sdb"], "nothing is made of them yet");
+    machine.file("/sys/block/dm-0/dm/uuid", "mpath-33000000000000001\n");
+    for name in ["sda", "sdb"] {
+        machine.file(&format!("/sys/block/{name}/holders/dm-0/uevent"), "");
+    }
+    assert_eq!(unknown_to_udev(&machine.root()), [""; 0]);
+    let told: Vec<_> = disks(&machine.root()).into_iter().map(|disk| (disk.drive_type, disk.holders)).collect();
+    let path = || (Some(DriveType::ISCSI), Some("dm-0".to_owned()));
+    assert_eq!(told, [(Some(DriveType::Multipath), None), path(), path()]);
+}
+
 #[rstest]
 #[case::partition("/dev/vda1 /var ext4 rw 0 0\n", "Disk has partition 'vda1' mounted on '/var'")]
 #[case::other_disk("/dev/vdab1 /var ext4 rw 0 0\n", "")]

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::leftover::{self, Leftover};
+use crate::iscsi::ibft::{self, Known};
 
 /// Translation cache under TCG, in MiB.
 pub const TB_CACHE_MIB: u64 = 256;
@@ -37,7 +38,7 @@ pub struct MachineSpec {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// BIOS or UEFI.
+    /// BIOS or UEFI, with secure boot or without.
     pub firmware: Firmware,
     /// With a TPM 2.0 (swtpm).
     pub tpm: bool,
@@ -49,6 +50,8 @@ pub struct MachineSpec {
     pub disks: Vec<DiskSpec>,
     /// Network interfaces.
     pub nics: Vec<NicSpec>,
+    /// Disks on the network that its firmware tells of.
+    pub known: Option<Known>,
     /// Files that its firmware hands to the guest (QEMU's `fw_cfg`): name, such as `opt/vlab/node.json`, and content.
     pub firmware_files: Vec<(String, Vec<u8>)>,
 }
@@ -69,6 +72,7 @@ impl MachineSpec {
             cdrom: None,
             disks: Vec::new(),
             nics: Vec::new(),
+            known: None,
             firmware_files: Vec::new(),
         }
     }
@@ -99,6 +103,17 @@ pub enum Firmware {
     Bios,
     /// OVMF, without secure boot.
     Uefi,
+    /// OVMF, which starts only what Microsoft's keys have signed, or what that lets pass.
+    #[serde(rename = "uefi-secure")]
+    UefiSecure,
+}
+
+impl Firmware {
+    /// Not a BIOS.
+    #[must_use]
+    pub fn is_uefi(self) -> bool {
+        self != Self::Bios
+    }
 }
 
 impl std::str::FromStr for Firmware {
@@ -108,7 +123,8 @@ impl std::str::FromStr for Firmware {
         match word {
             "bios" => Ok(Self::Bios),
             "uefi" => Ok(Self::Uefi),
-            _ => Err(format!("`{word}` is not a firmware: expected bios or uefi")),
+            "uefi-secure" => Ok(Self::UefiSecure),
+            _ => Err(format!("`{word}` is not a firmware: expected bios, uefi or uefi-secure")),
         }
     }
 }
@@ -257,6 +273,12 @@ impl Placement {
         self.directory.join(format!("fw-cfg-{place}"))
     }
 
+    /// What [`MachineSpec::known`] says, as a table of ACPI without its head.
+    #[must_use]
+    pub fn known(&self) -> PathBuf {
+        self.directory.join("ibft")
+    }
+
     /// The variables of the UEFI firmware.
     #[must_use]
     pub fn nvram(&self) -> PathBuf {
@@ -279,6 +301,12 @@ pub enum SpecError {
     /// UEFI without firmware.
     #[error("machine `{0}` boots by UEFI, and OVMF is not installed (Debian: apt-get install ovmf)")]
     NoOvmf(String),
+    /// Secure boot without its firmware.
+    #[error(
+        "machine `{0}` boots by UEFI with secure boot, and there is no OVMF that can do it with Microsoft's keys (Debian: apt-get \
+         install ovmf)"
+    )]
+    NoSecureOvmf(String),
     /// No processors or no memory.
     #[error("machine `{name}`: {what}")]
     Size {
@@ -404,14 +432,19 @@ pub fn domain_xml(spec: &MachineSpec, placement: &Placement) -> Result<String, S
     sysinfo(&mut xml, spec, placement);
     xml.open("os", &[]);
     xml.text("type", &[("arch", "x86_64"), ("machine", "q35")], "hvm");
-    if spec.firmware == Firmware::Uefi {
-        let code = placement.ovmf_code.as_ref().ok_or_else(|| SpecError::NoOvmf(spec.name.clone()))?;
-        xml.text("loader", &[("readonly", "yes"), ("type", "pflash")], &code.to_string_lossy());
+    let secure = spec.firmware == Firmware::UefiSecure;
+    if spec.firmware.is_uefi() {
+        let code = placement.ovmf_code.as_ref().ok_or_else(|| match secure {
+            true => SpecError::NoSecureOvmf(spec.name.clone()),
+            false => SpecError::NoOvmf(spec.name.clone()),
+        })?;
+        let loader = [("readonly", "yes"), ("type", "pflash"), ("secure", "yes")];
+        xml.text("loader", &loader[..if secure { 3 } else { 2 }], &code.to_string_lossy());
         xml.text("nvram", &[], &placement.nvram().to_string_lossy());
     }
     xml.empty("smbios", &[("mode", "sysinfo")]);
     xml.close("os");
-    processor(&mut xml, placement.accel, placement.movable);
+    processor(&mut xml, spec.firmware, placement);
     xml.empty("clock", &[("offset", "utc")]);
     xml.text("on_poweroff", &[], "destroy");
     xml.text("on_reboot", &[], "restart");
@@ -448,10 +481,15 @@ fn sysinfo(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     }
 }
 
-fn processor(xml: &mut Xml, accel: Accel, movable: bool) {
+fn processor(xml: &mut Xml, firmware: Firmware, placement: &Placement) {
+    let (accel, movable) = (placement.accel, placement.movable);
     xml.open("features", &[]);
     xml.empty("acpi", &[]);
     xml.empty("apic", &[]);
+    if firmware == Firmware::UefiSecure {
+        // The firmware's variables, keys among them, are written from there only: an operating system cannot change what is trusted.
+        xml.empty("smm", &[("state", "on")]);
+    }
     if accel == Accel::Tcg {
         xml.open("tcg", &[]);
         xml.text("tb-cache", &[("unit", "MiB")], &TB_CACHE_MIB.to_string());
@@ -476,7 +514,13 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
     // The chipset's SATA controller is there whether libvirt is asked for one or not, and takes every kernel a while.
     let no_sata = !spec.disks.iter().any(|disk| disk.bus == Bus::Sata);
     let mut nvme = spec.disks.iter().enumerate().filter(|(_, disk)| disk.bus == Bus::Nvme).peekable();
-    if !no_sata && !spec.tpm && placement.env.is_empty() && nvme.peek().is_none() && !placement.frozen {
+    if !no_sata
+        && !spec.tpm
+        && placement.env.is_empty()
+        && nvme.peek().is_none()
+        && !placement.frozen
+        && spec.known.is_none()
+    {
         return;
     }
     xml.open("qemu:commandline", &[]);
@@ -496,6 +540,13 @@ fn command_line(xml: &mut Xml, spec: &MachineSpec, placement: &Placement) {
         for argument in
             ["-chardev", &chardev, "-tpmdev", "emulator,id=tpm0,chardev=chrtpm", "-device", "tpm-crb,tpmdev=tpm0"]
         {
+            xml.empty("qemu:arg", &[("value", argument)]);
+        }
+    }
+    if spec.known.is_some() {
+        let file = placement.known().display().to_string().replace(',', ",,");
+        let table = format!("sig={},rev=1,oem_id=VLAB,oem_table_id=LAB,data={file}", ibft::SIGNATURE);
+        for argument in ["-acpitable", &table] {
             xml.empty("qemu:arg", &[("value", argument)]);
         }
     }
@@ -743,135 +794,4 @@ fn without_controls(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    fn placement(accel: Accel) -> Placement {
-        Placement {
-            movable: false,
-            frozen: false,
-            again: false,
-            domain: "run1-master-0".into(),
-            accel,
-            directory: "/run/lab/master-0".into(),
-            console_log: "/runs/one/consoles/master-0.log".into(),
-            emulator: "/usr/bin/qemu-system-x86_64".into(),
-            ovmf_code: Some("/usr/share/OVMF/OVMF_CODE_4M.fd".into()),
-            env: vec![("VLAB_LEDGER_MARK".into(), "run1:7".into())],
-        }
-    }
-
-    fn full() -> MachineSpec {
-        let uuid = Uuid::from_u128(0x1234_5678_9abc_4def_8000_0000_0000_0001);
-        MachineSpec {
-            vendor: Vendor { manufacturer: "A & B".into(), product: "<R650>".into(), serial: "O'Neil\"1".into() },
-            cpus: 4,
-            firmware: Firmware::Uefi,
-            tpm: true,
-            cdrom: Some("/images/discovery one.iso".into()),
-            disks: vec![
-                DiskSpec::new("vda", Bus::Virtio, 120 << 30, "LABD000001"),
-                DiskSpec {
-                    size_bytes: None,
-                    base: Some("/images/base.qcow2".into()),
-                    ..DiskSpec::new("sda", Bus::Sata, 0, "")
-                },
-            ],
-            nics: vec![
-                NicSpec { mac: "52:54:00:AA:00:11".into(), plug: Plug::Tap("tap0".into()) },
-                NicSpec { mac: "52:54:00:aa:00:12".into(), plug: Plug::User },
-            ],
-            ..MachineSpec::new("master-0", uuid, 1024)
-        }
-    }
-
-    #[test]
-    fn everything_at_once() {
-        insta::assert_snapshot!(domain_xml(&full(), &placement(Accel::Tcg)).unwrap());
-    }
-
-    #[test]
-    fn as_little_as_possible_under_kvm() {
-        let spec = MachineSpec::new("tiny", Uuid::nil(), 32);
-        insta::assert_snapshot!(domain_xml(&spec, &Placement { env: vec![], ..placement(Accel::Kvm) }).unwrap());
-    }
-
-    #[test]
-    fn disks_of_every_bus() {
-        let spec = MachineSpec {
-            disks: vec![
-                DiskSpec {
-                    wwn: 0x5000_c500_0000_0001,
-                    ssd: true,
-                    leftover: Some(Leftover::Partitions),
-                    ..DiskSpec::new("sda", Bus::Sata, 120 << 30, "LABD000001")
-                },
-                DiskSpec { wwn: 0x5000_c500_0000_0002, ..DiskSpec::new("sdb", Bus::Scsi, 120 << 30, "LABD000002") },
-                DiskSpec { removable: true, ..DiskSpec::new("sdc", Bus::Scsi, 16 << 30, "STICK") },
-                DiskSpec { wwn: 0x5000_c500_0000_0003, ..DiskSpec::new("nvme0", Bus::Nvme, 120 << 30, "LABD000003") },
-            ],
-            nics: vec![],
-            firmware: Firmware::Bios,
-            tpm: false,
-            ..full()
-        };
-        insta::assert_snapshot!(domain_xml(&spec, &placement(Accel::Tcg)).unwrap());
-    }
-
-    #[rstest]
-    #[case(BootOrder::DiskFirst, ["<boot order=\"1\"/>", "<boot order=\"2\"/>", "<boot order=\"3\"/>"])]
-    #[case(BootOrder::CdFirst, ["<boot order=\"2\"/>", "<boot order=\"3\"/>", "<boot order=\"1\"/>"])]
-    fn disks_come_before_the_cd_unless_the_order_is_wrong(#[case] boot: BootOrder, #[case] expected: [&str; 3]) {
-        assert_eq!(orders(boot, false), expected);
-    }
-
-    fn orders(boot: BootOrder, again: bool) -> Vec<String> {
-        let placement = Placement { again, ..placement(Accel::Tcg) };
-        let xml = domain_xml(&MachineSpec { boot, ..full() }, &placement).unwrap();
-        xml.lines().map(str::trim).filter(|line| line.starts_with("<boot order")).map(str::to_owned).collect()
-    }
-
-    /// A new machine has nothing to remember.
-    #[test]
-    fn the_firmware_is_told_once_what_it_is_to_remember_later() {
-        assert_eq!(orders(BootOrder::Firmware, false), ["<boot order=\"1\"/>"]);
-        assert_eq!(orders(BootOrder::Firmware, true), Vec::<String>::new());
-        assert_eq!(orders(BootOrder::DiskFirst, true).len(), 3);
-    }
-
-    #[test]
-    fn one_that_goes_on_waits_for_what_was_written_down() {
-        let frozen = Placement { frozen: true, ..placement(Accel::Tcg) };
-        let has =
-            |placement: &Placement| domain_xml(&full(), placement).unwrap().contains("<qemu:arg value=\"-incoming\"/>");
-        assert!(has(&frozen) && !has(&placement(Accel::Tcg)));
-    }
-
-    #[rstest]
-    #[case::no_name(MachineSpec { name: String::new(), ..full() })]
-    #[case::path(MachineSpec { name: "../x".into(), ..full() })]
-    #[case::quote(MachineSpec { name: "a'b".into(), ..full() })]
-    #[case::no_cpu(MachineSpec { cpus: 0, ..full() })]
-    #[case::no_memory(MachineSpec { memory_mib: 8, ..full() })]
-    #[case::same_disk(MachineSpec { disks: vec![full().disks[0].clone(), full().disks[0].clone()], ..full() })]
-    #[case::no_size(MachineSpec { disks: vec![DiskSpec { size_bytes: None, ..full().disks[0].clone() }], ..full() })]
-    #[case::virtio_with_a_name(MachineSpec { disks: vec![DiskSpec { wwn: 1, ..full().disks[0].clone() }], ..full() })]
-    #[case::virtio_stick(MachineSpec { disks: vec![DiskSpec { removable: true, ..full().disks[0].clone() }], ..full() })]
-    #[case::nvme_that_turns(MachineSpec { disks: vec![DiskSpec { ssd: true, ..DiskSpec::new("nvme0", Bus::Nvme, 1 << 30, "") }], ..full() })]
-    #[case::no_room(MachineSpec {
-        disks: vec![DiskSpec { leftover: Some(Leftover::Partitions), ..DiskSpec::new("vda", Bus::Virtio, 1 << 20, "") }], ..full() })]
-    #[case::same_mac(MachineSpec { nics: vec![full().nics[0].clone(), full().nics[0].clone()], ..full() })]
-    #[case::multicast(MachineSpec { nics: vec![NicSpec { mac: "01:00:5e:00:00:01".into(), plug: Plug::User }], ..full() })]
-    #[case::no_mac(MachineSpec { nics: vec![NicSpec { mac: "52:54:00:aa:00".into(), plug: Plug::User }], ..full() })]
-    fn what_cannot_be_is_refused(#[case] spec: MachineSpec) {
-        assert!(domain_xml(&spec, &placement(Accel::Tcg)).is_err());
-    }
-
-    #[test]
-    fn uefi_without_ovmf_says_which_package() {
-        let error = domain_xml(&full(), &Placement { ovmf_code: None, ..placement(Accel::Tcg) }).unwrap_err();
-        assert!(error.to_string().contains("apt-get install ovmf"), "{error}");
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
-use super::domain::{self, BootOrder, Bus, DiskSpec, MachineSpec, Placement};
+use super::domain::{self, BootOrder, Bus, DiskSpec, Firmware, MachineSpec, Placement};
 use super::leftover::{self, Leftover};
 use super::protocol::{DomainEvent, DomainUsage, HelperAnswer, HelperCall};
 use super::{Inner, MachineError, MachineEvent, console, io_at, lock};
@@ -20,16 +20,25 @@ use crate::proc::{self, ProcessId, Stat};
 use crate::process::{Child, Program};
 use crate::try_out::{TryError, in_path, try_out};
 
-/// OVMF's code and the template of its variables, in the places of Debian, Ubuntu and Fedora.
+/// OVMF's code and the template of its variables, in the places of Debian, Ubuntu and Fedora. The variables of the one with secure boot
+/// have Microsoft's keys in them.
 #[must_use]
-pub fn find_ovmf() -> Option<(PathBuf, PathBuf)> {
-    const PLACES: [(&str, &str); 3] = [
-        ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
-        ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
-        ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
-    ];
-    let places = PLACES.into_iter().map(|(code, variables)| (PathBuf::from(code), PathBuf::from(variables)));
-    places.into_iter().find(|(code, variables)| code.is_file() && variables.is_file())
+pub fn find_ovmf(firmware: Firmware) -> Option<(PathBuf, PathBuf)> {
+    let places: &[(&str, &str)] = match firmware {
+        Firmware::Bios => &[],
+        Firmware::Uefi => &[
+            ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+            ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
+            ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
+        ],
+        Firmware::UefiSecure => &[
+            ("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"),
+            ("/usr/share/OVMF/OVMF_CODE.secboot.fd", "/usr/share/OVMF/OVMF_VARS.ms.fd"),
+            ("/usr/share/edk2/ovmf/OVMF_CODE.secboot.fd", "/usr/share/edk2/ovmf/OVMF_VARS.secboot.fd"),
+        ],
+    };
+    let places = places.iter().map(|(code, variables)| (PathBuf::from(code), PathBuf::from(variables)));
+    { places }.find(|(code, variables)| code.is_file() && variables.is_file())
 }
 
 /// Makes the image of a disk of the machine with that id.

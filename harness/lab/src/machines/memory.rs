@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::ledger::{Ledger, LedgerError, Resource, Snapshot, Token};
-use crate::machines::domain::{Accel, Firmware, MachineSpec, TB_CACHE_MIB};
+use crate::machines::domain::{Accel, MachineSpec, TB_CACHE_MIB};
 use crate::proc::Stat;
 use crate::wait;
 
@@ -30,7 +30,7 @@ const TPM_MIB: u64 = 16;
 #[must_use]
 pub fn need(spec: &MachineSpec, accel: Accel) -> u64 {
     let cache = if accel == Accel::Tcg { TB_CACHE_MIB } else { 0 };
-    let firmware = if spec.firmware == Firmware::Uefi { UEFI_MIB } else { 0 };
+    let firmware = if spec.firmware.is_uefi() { UEFI_MIB } else { 0 };
     let tpm = if spec.tpm { TPM_MIB } else { 0 };
     (spec.memory_mib + QEMU_MIB + cache + firmware + tpm) << 20
 }
@@ -205,11 +205,13 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::machines::domain::Firmware;
 
     #[rstest]
     #[case(Firmware::Bios, false, Accel::Kvm, 1024 + 96)]
     #[case(Firmware::Bios, false, Accel::Tcg, 1024 + 96 + 256)]
     #[case(Firmware::Uefi, true, Accel::Tcg, 1024 + 96 + 256 + 40 + 16)]
+    #[case(Firmware::UefiSecure, false, Accel::Tcg, 1024 + 96 + 256 + 40)]
     fn a_machine_needs_more_than_its_memory(
         #[case] firmware: Firmware,
         #[case] tpm: bool,

@@ -51,6 +51,7 @@ use tokio::sync::broadcast;
 
 use crate::cleanup;
 use crate::helper::Requests;
+use crate::iscsi::ibft;
 use crate::ledger::{Ledger, LedgerError, MARK, Resource, Snapshot, Token};
 use crate::network::Namespace;
 use crate::proc::ProcessId;
@@ -490,7 +491,7 @@ impl Inner {
         let options = &self.options;
         let emulator =
             probe::qemu().ok_or(MachineError::Missing { program: probe::QEMU, package: "qemu-system-x86" })?;
-        let ovmf = (spec.firmware == Firmware::Uefi).then(find_ovmf).flatten();
+        let ovmf = find_ovmf(spec.firmware);
         let memory = match lock(&self.state).reserved.remove(&spec.name) {
             Some(reserved) => reserved,
             None => Arc::new(memory::reserve(&options.ledger, memory::need(&spec, options.accel))?),
@@ -524,6 +525,10 @@ impl Inner {
             for (place, (_, content)) in spec.firmware_files.iter().enumerate() {
                 let file = placement.firmware_file(place);
                 fs::write(&file, content).map_err(io_at(&file))?;
+            }
+            if let Some(known) = &spec.known {
+                let file = placement.known();
+                fs::write(&file, ibft::table(known)).map_err(io_at(&file))?;
             }
             if let Some((_, variables)) = &ovmf {
                 let variables = kept.map_or_else(|| variables.clone(), freeze::variables);

@@ -89,6 +89,92 @@ pub fn boot_sector(text: &str, then: Then) -> [u8; 512] {
     sector
 }
 
+/// 64-bit code, wherever it is loaded, with its text behind it: says the text on the first serial port, and then does nothing for ever.
+#[rustfmt::skip]
+const EFI_CODE: [u8; 0x23] = [
+    // 00: rsi = text
+    0x48, 0x8d, 0x35, 0x1c, 0x00, 0x00, 0x00,
+    // 07: next byte of the text; none: go to 20; bl = al
+    0xac, 0x84, 0xc0, 0x74, 0x14, 0x88, 0xc3,
+    // 0e: wait until the port is ready (0x3fd bit 5), out 0x3f8; again
+    0x66, 0xba, 0xfd, 0x03, 0xec, 0xa8, 0x20, 0x74, 0xfb, 0x88, 0xd8, 0x66, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0xe7,
+    // 20: hlt; again
+    0xf4, 0xeb, 0xfd,
+];
+
+/// A disk for UEFI: a FAT file system with one program in the place where the firmware looks, which says `text` (at most 400 bytes). Nobody
+/// has signed it.
+#[must_use]
+pub fn efi_disk(text: &str) -> Vec<u8> {
+    const SECTOR: usize = 512;
+    // The boot sector, one table, one sector of the root folder; then what is counted from 2.
+    const DATA: usize = 3;
+    let mut disk = vec![0; 64 * SECTOR];
+    let mut put = |at: usize, bytes: &[u8]| disk[at..at + bytes.len()].copy_from_slice(bytes);
+    // A jump and a name; 512 bytes in a sector, one sector in a cluster, one sector before the table, one table, 16 names in the root
+    // folder, 64 sectors, a hard disk, one sector in the table.
+    put(0, &[0xeb, 0x3c, 0x90]);
+    put(3, b"VLAB    ");
+    put(11, &[0x00, 0x02, 0x01, 0x01, 0x00, 0x01, 0x10, 0x00, 0x40, 0x00, 0xf8, 0x01, 0x00]);
+    put(38, &[0x29]);
+    put(43, b"VLAB       FAT12   ");
+    put(510, &[0x55, 0xaa]);
+    // 12 bits for each cluster: 2 and 3 are folders, the program begins in 4 and ends in 5.
+    put(SECTOR, &[0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0x05, 0xf0, 0xff]);
+    let program = efi_program(text);
+    let entry = |name: &[u8; 11], kind: u8, cluster: u8, size: usize| {
+        let mut entry = [0; 32];
+        entry[..11].copy_from_slice(name);
+        (entry[11], entry[26]) = (kind, cluster);
+        entry[28..].copy_from_slice(&u32::try_from(size).unwrap_or(0).to_le_bytes());
+        entry
+    };
+    let (folder, file) = (0x10, 0x20);
+    put(2 * SECTOR, &entry(b"EFI        ", folder, 2, 0));
+    for (cluster, above) in [(2, 0), (3, 2)] {
+        let at = (DATA + usize::from(cluster) - 2) * SECTOR;
+        put(at, &entry(b".          ", folder, cluster, 0));
+        put(at + 32, &entry(b"..         ", folder, above, 0));
+    }
+    put(DATA * SECTOR + 64, &entry(b"BOOT       ", folder, 3, 0));
+    put((DATA + 1) * SECTOR + 64, &entry(b"BOOTX64 EFI", file, 4, program.len()));
+    put((DATA + 2) * SECTOR, &program);
+    disk
+}
+
+/// A program for UEFI: its head in the first half, its only section in the second.
+fn efi_program(text: &str) -> [u8; 1024] {
+    const HALF: u32 = 512;
+    let mut program = [0; 1024];
+    let mut put = |at: usize, bytes: &[u8]| program[at..at + bytes.len()].copy_from_slice(bytes);
+    let number = |value: u32| value.to_le_bytes();
+    put(0, b"MZ");
+    put(0x3c, &number(0x40));
+    // x86-64, one section, 240 bytes of optional header; a program of 64 bits, which may lie anywhere.
+    put(0x40, b"PE\0\0\x64\x86\x01\0");
+    put(0x54, &[240, 0, 0x22, 0]);
+    put(0x58, &[0x0b, 0x02]);
+    // Size of code, entry, begin of code; sections lie in memory as in the file.
+    for (at, value) in
+        [(0x5c, HALF), (0x68, HALF), (0x6c, HALF), (0x78, HALF), (0x7c, HALF), (0x90, 2 * HALF), (0x94, HALF)]
+    {
+        put(at, &number(value));
+    }
+    // An application of UEFI; 16 directories, all of them empty.
+    put(0x9c, &[10]);
+    put(0xc4, &[16]);
+    put(0x148, b".text");
+    for (at, value) in [(0x150, HALF), (0x154, HALF), (0x158, HALF), (0x15c, HALF), (0x16c, 0x6000_0020)] {
+        put(at, &number(value));
+    }
+    put(HALF as usize, &EFI_CODE);
+    // A zero stays behind it.
+    for (place, byte) in program[HALF as usize + EFI_CODE.len()..].iter_mut().take(400).zip(text.bytes()) {
+        *place = byte;
+    }
+    program
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +195,15 @@ mod tests {
             // What stands before a part never runs into it: a jump, a return or a halt.
             assert!([0xfd, 0xc3, 0xf4, 0xe3, 0xef].contains(&sector[target - 1]), "{then:?}");
         }
+    }
+
+    #[test]
+    fn the_program_for_uefi_finds_its_text() {
+        let program = efi_program("text");
+        let text = 512 + 7 + usize::from(EFI_CODE[3]);
+        assert_eq!(&program[text..text + 5], b"text\0");
+        assert_eq!(EFI_CODE[0x0c + usize::from(EFI_CODE[0x0b])], 0xf4, "what is done at its end");
+        assert_eq!(efi_program(&"x".repeat(1000))[1023], 0);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use uuid::Uuid;
 use vlab_lab::gc;
 use vlab_lab::ledger::{Ledger, MARK, Resource};
-use vlab_lab::machines::tiny::{Then, boot_sector};
+use vlab_lab::machines::tiny::{Then, boot_sector, efi_disk};
 use vlab_lab::machines::{
     Accel, BootOrder, Bus, DiskFault, DiskSpec, DomainEvent, Firmware, Leftover, Machine, MachineError, MachineEvent,
     MachineSpec, Machines, MachinesOptions, NicSpec, Plug, console, find_ovmf, probe,
@@ -467,7 +467,8 @@ async fn lab_what_does_not_fit_is_refused_before_anything_starts() {
     world.assert_nothing_is_left();
 }
 
-/// The wrong boot order boots the CD although the disk could be booted.
+/// The wrong boot order boots the CD although the disk could be booted. UEFI starts a program that nobody has signed, unless it is to
+/// look at signatures.
 #[tokio::test(flavor = "multi_thread")]
 async fn lab_firmware_tpm_and_boot_order() {
     if no_machines() {
@@ -476,19 +477,28 @@ async fn lab_firmware_tpm_and_boot_order() {
     let world = World::new();
     let machines = world.machines().await;
     let right = world.tiny("right", "from the disk\r\n", Then::Stay);
-    let mut empty = world.tiny("empty", "", Then::Stay);
-    empty.disks[0].base = None;
     let right = machines.create(MachineSpec { boot: BootOrder::CdFirst, ..right }).await.unwrap();
     line(&mut right.console().unwrap(), "from the disk").await;
-    if find_ovmf().is_some() && in_path("swtpm") {
-        let spec = MachineSpec { firmware: Firmware::Uefi, tpm: true, memory_mib: 128, ..empty };
-        let uefi = machines.create(spec).await.unwrap();
-        let tpm = uefi.monitor("query-tpm", serde_json::Value::Null).await.unwrap();
+    if find_ovmf(Firmware::UefiSecure).is_some() && in_path("swtpm") {
+        let unsigned = world.path().join("unsigned.img");
+        fs::write(&unsigned, efi_disk("nobody has signed this\r\n")).unwrap();
+        let uefi = |firmware: Firmware, name: &str| {
+            let mut spec = world.tiny(name, "", Then::Stay);
+            spec.disks[0].base = Some(unsigned.clone());
+            MachineSpec { firmware, tpm: firmware == Firmware::Uefi, memory_mib: 128, ..spec }
+        };
+        let open = machines.create(uefi(Firmware::Uefi, "open")).await.unwrap();
+        let secure = machines.create(uefi(Firmware::UefiSecure, "secure")).await.unwrap();
+        let tpm = open.monitor("query-tpm", serde_json::Value::Null).await.unwrap();
         assert_eq!(tpm[0]["model"], "tpm-crb", "{tpm}");
-        let usage = uefi.usage().await.unwrap();
+        let usage = open.usage().await.unwrap();
         assert_eq!(usage.memory_kib, 128 * 1024);
+        line(&mut open.console().unwrap(), "nobody has signed this").await;
+        line(&mut secure.console().unwrap(), "Access Denied").await;
+        let said = fs::read_to_string(secure.console_log()).unwrap();
+        assert!(!said.contains("nobody has signed this"), "{said}");
     } else {
-        vlab_skip::skip!("in part: ovmf or swtpm is missing; `cargo xtask setup` installs them");
+        vlab_skip::skip!("in part: ovmf (with secure boot) or swtpm is missing; `cargo xtask setup` installs them");
     }
     drop(right);
     machines.stop().await.unwrap();

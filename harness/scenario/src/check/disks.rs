@@ -12,6 +12,12 @@ use crate::words::{BootOrder, DiskBus, Firmware, Leftover};
 const MAX_SATA: usize = 6;
 const MAX_DISKS: usize = 16;
 
+/// As many targets as a firmware's table of iSCSI has.
+const MAX_PATHS: usize = 2;
+
+/// In GB: from this size on the service takes a disk for any role.
+const LARGE_ENOUGH: i64 = 100;
+
 impl Checker<'_> {
     /// The disks of a machine.
     pub(super) fn disks(&mut self, file: &At<Vec<At<DiskFile>>>, single: Option<&At<i64>>) -> Vec<VmDisk> {
@@ -33,6 +39,7 @@ impl Checker<'_> {
             let help = format!("leave at most {MAX_DISKS}, and at most {MAX_SATA} with `bus: sata`");
             self.refuse(span, format!("a machine cannot have {what}"), "too many", help);
         }
+        self.network_disks(file);
         let mut seen = BTreeMap::new();
         let disks: Vec<VmDisk> = file.iter().filter_map(|disk| self.disk(disk, &mut seen)).collect();
         if disks.iter().filter(|disk| disk.leftover == Some(Leftover::Raid)).count() == 1
@@ -91,23 +98,55 @@ impl Checker<'_> {
     /// What is known, and cannot be run.
     fn bus_is_built(&mut self, bus: DiskBus, place: &Place) {
         let (what, help) = match bus {
-            DiskBus::Virtio | DiskBus::Sata | DiskBus::Scsi | DiskBus::Nvme => return,
+            DiskBus::Virtio | DiskBus::Sata | DiskBus::Scsi | DiskBus::Nvme | DiskBus::Iscsi | DiskBus::Multipath => {
+                return;
+            }
             DiskBus::Usb => (
                 "disks on USB: the kernel of the lab OS has no USB",
                 "write `bus: scsi` with `removable: true`, as a system sees a memory stick",
             ),
-            DiskBus::Iscsi => ("iSCSI: the lab's network has no target", "choose another bus"),
-            DiskBus::Multipath => ("several paths to one disk: the lab OS has no multipathd", "choose another bus"),
         };
         self.not_built(place, what, help);
     }
 
-    /// What this firmware cannot do, and what firmware there is not.
-    pub(super) fn firmware_is_built(&mut self, vm: &Vm, file: &VmFile) {
-        if let Some(firmware) = file.firmware.as_ref().filter(|_| vm.firmware == Firmware::UefiSecure) {
-            let what = "secure boot: the modules of the lab OS have no signatures";
-            self.not_built(&firmware.span, what, "write `firmware: uefi`");
+    /// Disks on the network: as many paths as a firmware's table can tell of, and beside them a disk that the service chooses.
+    fn network_disks(&mut self, file: &At<Vec<At<DiskFile>>>) {
+        let is = |disk: &DiskFile, buses: &[DiskBus]| buses.iter().any(|bus| disk.bus.text == bus.as_str());
+        let paths = |disk: &DiskFile| match () {
+            () if is(disk, &[DiskBus::Iscsi]) => 1,
+            () if is(disk, &[DiskBus::Multipath]) => 2,
+            () => 0,
+        };
+        let all: usize = file.iter().map(|disk| paths(disk)).sum();
+        let Some(first) = file.iter().find(|disk| paths(disk) > 0) else { return };
+        if all > MAX_PATHS {
+            let what = format!("{all} paths to disks on the network, and a machine's firmware tells of {MAX_PATHS}");
+            let help = "leave one disk with `bus: multipath`, or at most two with `bus: iscsi`";
+            self.refuse(&file.span, what, "too many", help);
         }
+        if let Some(leftover) = file.iter().filter(|disk| paths(disk) > 0).find_map(|disk| disk.leftover.as_ref()) {
+            let help = "remove it, or choose another bus";
+            self.refuse(&leftover.span, "nothing is left on disks on the network", "not used here", help);
+        }
+        // By the service's rules nothing comes before it but what looks bootable, which is a local disk, too.
+        let local = [DiskBus::Virtio, DiskBus::Sata, DiskBus::Scsi];
+        let chosen = |disk: &&At<DiskFile>| {
+            is(disk, &local) && *disk.size_gb >= LARGE_ENOUGH && !disk.ssd.as_ref().is_some_and(|ssd| **ssd)
+        };
+        if !file.iter().any(|disk| chosen(&disk)) {
+            let what = format!(
+                "booting from iSCSI, which the service would choose here: the initrd of the lab OS does not log in to targets, and no \
+                 boot ROM does (`bus: {}`)",
+                first.bus.text
+            );
+            let help = "add a disk of 100 GB or more that turns, such as `{bus: virtio, size_gb: 120}`: it is chosen before those on \
+                        the network";
+            self.not_built(&first.bus.span, &what, help);
+        }
+    }
+
+    /// What this firmware cannot do.
+    pub(super) fn firmware_can(&mut self, vm: &Vm, file: &VmFile) {
         if let Some(order) = file.boot_order.as_ref().filter(|_| vm.boot_order == BootOrder::Nvram)
             && vm.firmware == Firmware::Bios
         {

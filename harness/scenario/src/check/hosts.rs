@@ -313,7 +313,7 @@ impl Checker<'_> {
         vm.firmware = self.read_option(&file.firmware).unwrap_or(vm.firmware);
         vm.tpm = file.tpm.unwrap_or(vm.tpm);
         vm.boot_order = self.read_option(&file.boot_order).unwrap_or(vm.boot_order);
-        self.firmware_is_built(&vm, file);
+        self.firmware_can(&vm, file);
         let path = |text: &Option<Text<Plain>>| text.as_ref().map(|path| path.text.clone().into());
         (vm.agent, vm.installer, vm.controller) = (path(&file.agent), path(&file.installer), path(&file.controller));
         for id in &file.ignore_console {

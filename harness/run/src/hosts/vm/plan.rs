@@ -7,11 +7,15 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use uuid::Uuid;
 use vlab_agents::HardwareProfile;
-use vlab_drive::addresses::{address_of, declared_hardware, gateway, gateway_of, host_id, networks_of_host};
+use vlab_drive::addresses::{
+    address_of, declared_hardware, gateway, gateway_of, host_id, networks_of_host, serial_of_disk, wwn_of_disk,
+};
 use vlab_drive::prepare::Prepared;
 use vlab_drive::target::{Target, host_and_port};
+use vlab_lab::iscsi::ibft::Known;
+use vlab_lab::iscsi::{self, LunSpec};
 use vlab_lab::machines::{BootOrder, Bus, DiskSpec, Firmware, Leftover, MachineSpec, NicSpec, Plug, Vendor};
-use vlab_lab::network::{DnsName, NetworkHost, NetworkSpec, config};
+use vlab_lab::network::{DnsName, NetworkHost, NetworkSpec, Segment, config};
 use vlab_node_config::machine::{NodeConfig, Overlay};
 use vlab_scenario::{Cluster, DiskBus, Host, Scenario, VmDisk};
 
@@ -22,6 +26,8 @@ pub const PORT: u16 = 8090;
 
 /// Port on which machines reach the image service, where it is another program than the service.
 pub const IMAGES_PORT: u16 = 8888;
+/// Where targets of iSCSI answer on the gateway: each port is a way of its own to the same disks.
+pub const ISCSI_PORTS: [u16; 2] = [iscsi::PORT, iscsi::PORT + 1];
 
 /// Port on which machines fetch programs that the run gives them.
 pub const PROGRAMS_PORT: u16 = 8091;
@@ -69,6 +75,8 @@ pub struct PlannedMachine {
     pub index: usize,
     /// The machine.
     pub spec: MachineSpec,
+    /// Its disks on the network; the files are names in a folder of the run.
+    pub luns: Vec<LunSpec>,
     /// What the run gives it in the place of the lab's: pages, and what is on them.
     pub given: Vec<(String, Page)>,
     /// What it is, for people.
@@ -117,7 +125,7 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
         let wrong = |why: &str| PlanError { host: host.name.clone(), why: why.to_owned() };
         let hardware =
             declared_hardware(&prepared.profiles, host).ok_or_else(|| wrong("there is no such hardware profile"))?;
-        let machine = machine(prepared, host, &hardware, place).ok_or_else(|| wrong("its profile has no disk"))?;
+        let mut machine = machine(prepared, host, &hardware, place).ok_or_else(|| wrong("its profile has no disk"))?;
         let address = address_of(scenario, host.index).ok_or_else(|| wrong("it has no address"))?;
         let taken: Vec<IpAddr> = in_network.iter().flat_map(|other| other.addresses.clone()).collect();
         let mut addresses = static_addresses(scenario, host);
@@ -125,10 +133,12 @@ pub fn plan(prepared: &Prepared) -> Result<Plan, PlanError> {
         if addresses.is_empty() {
             addresses.push(address.addr());
         }
+        let segment = network.add_segment(&networks_of_host(scenario, host));
+        machine.spec.known = known_disks(host, &machine, &network.segments[segment], &addresses);
         in_network.push(NetworkHost {
             name: host.name.clone(),
             domain: Some(domain_of_host(scenario, host)),
-            segment: network.add_segment(&networks_of_host(scenario, host)),
+            segment,
             mac: machine.mac().to_owned(),
             more_macs: machine.spec.nics.iter().skip(1).map(|nic| nic.mac.clone()).collect(),
             addresses,
@@ -240,8 +250,8 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
     };
     let firmware = match vm.firmware {
         vlab_scenario::Firmware::Bios => Firmware::Bios,
-        // Secure boot is not built, and was refused when the scenario was loaded.
-        vlab_scenario::Firmware::Uefi | vlab_scenario::Firmware::UefiSecure => Firmware::Uefi,
+        vlab_scenario::Firmware::Uefi => Firmware::Uefi,
+        vlab_scenario::Firmware::UefiSecure => Firmware::UefiSecure,
     };
     let spec = MachineSpec {
         vendor: Vendor {
@@ -279,6 +289,7 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
         match firmware {
             Firmware::Bios => "BIOS",
             Firmware::Uefi => "UEFI",
+            Firmware::UefiSecure => "UEFI with secure boot",
         },
         if vm.tpm { ", TPM 2.0" } else { "" },
     );
@@ -288,7 +299,39 @@ fn machine(prepared: &Prepared, host: &Host, hardware: &HardwareProfile, place: 
     // It was there when the run was prepared.
     let deploy = vm.installer.as_ref().and_then(|installer| programs::deploy_folder(installer).ok());
     given.extend(deploy.map(|folder| (program_page(&host.name, DEPLOY), Page::Archive(folder))));
-    Some(PlannedMachine { index: host.index, spec, given, is, declared })
+    Some(PlannedMachine { index: host.index, spec, luns: luns(host), given, is, declared })
+}
+
+/// The disks that a machine has on the network.
+fn luns(host: &Host) -> Vec<LunSpec> {
+    let on_network = host.vm.disks.iter().zip(0u64..).filter(|(disk, _)| disk.bus.network_paths() > 0);
+    on_network
+        .map(|(disk, place)| LunSpec {
+            target: format!("iqn.2026-01.example.lab:{}.{place}", host.name),
+            file: format!("{}.{place}.img", host.name).into(),
+            size_bytes: disk.size_gb * 1_000_000_000,
+            serial: serial_of_disk(host, disk, place),
+            wwn: wwn_of_disk(host, disk, place),
+        })
+        .collect()
+}
+
+/// What its firmware tells of them: each way to one is another port of the gateway.
+fn known_disks(host: &Host, machine: &PlannedMachine, segment: &Segment, addresses: &[IpAddr]) -> Option<Known> {
+    let gateway = segment.gateways.first()?;
+    let address = *addresses.iter().find(|address| gateway.contains(*address))?;
+    let of_network = host.vm.disks.iter().map(|disk| disk.bus.network_paths()).filter(|paths| *paths > 0);
+    let targets: Vec<(SocketAddr, String)> = of_network
+        .zip(&machine.luns)
+        .flat_map(|(paths, lun)| ISCSI_PORTS.iter().take(paths.into()).map(|port| (*port, lun.target.clone())))
+        .map(|(port, target)| (SocketAddr::new(gateway.addr(), port), target))
+        .collect();
+    let mut mac = [0; 6];
+    for (byte, text) in mac.iter_mut().zip(machine.mac().split(':')) {
+        *byte = u8::from_str_radix(text, 16).ok()?;
+    }
+    let initiator = format!("iqn.2026-01.example.lab:{}", host.name);
+    (!targets.is_empty()).then_some(Known { initiator, mac, address: (address, gateway.prefix_len()), targets })
 }
 
 /// A disk, for people.
@@ -311,7 +354,8 @@ fn disks(prepared: &Prepared, host: &Host, hardware: &HardwareProfile) -> Vec<Di
     let members = u16::try_from(of_raid().count()).unwrap_or(u16::MAX);
     let array = Uuid::from_u128(machine_id(prepared, host).as_u128().rotate_left(64));
     let mut member = 0..members;
-    let pairs = host.vm.disks.iter().zip(&hardware.disks);
+    // Those on the network come last in the profile.
+    let pairs = host.vm.disks.iter().filter(|disk| disk.bus.network_paths() == 0).zip(&hardware.disks);
     pairs
         .map(|(disk, seen)| {
             let (bus, name) = match disk.bus {
@@ -471,6 +515,33 @@ mod tests {
         let config: NodeConfig = serde_json::from_slice(&node.spec.firmware_files[0].1).unwrap();
         assert_eq!(config.overlay.disk_gb, None, "disks are what they are");
         insta::assert_debug_snapshot!(node.spec.disks);
+    }
+
+    #[test]
+    fn a_machine_knows_each_way_to_its_disks_on_the_network() {
+        let disks = "{bus: iscsi, size_gb: 1}, {bus: virtio, size_gb: 120}, {bus: iscsi, size_gb: 2, wwn: \"5000c50012345678\"}";
+        let node =
+            plan(&prepared(&format!("{{name: node, kind: vm, vm: {{disks: [{disks}]}}}}"))).unwrap().machines.remove(0);
+        assert_eq!(node.spec.disks.len(), 1, "{:?}", node.spec.disks);
+        assert_eq!(
+            node.luns.iter().map(|lun| lun.wwn).collect::<Vec<_>>(),
+            [0x3000_0000_0000_0000, 0x5000_c500_1234_5678]
+        );
+        let ports = |known: Option<Known>| -> Vec<String> {
+            known
+                .map(|known| known.targets.iter().map(|(at, name)| format!("{at} {name}")).collect())
+                .unwrap_or_default()
+        };
+        let name = "iqn.2026-01.example.lab:node-0";
+        let one_port = [format!("192.168.126.1:3260 {name}.0"), format!("192.168.126.1:3260 {name}.2")];
+        assert_eq!(ports(node.spec.known), one_port);
+        let disks = "{bus: virtio, size_gb: 120}, {bus: multipath, size_gb: 1}";
+        let node =
+            plan(&prepared(&format!("{{name: node, kind: vm, vm: {{disks: [{disks}]}}}}"))).unwrap().machines.remove(0);
+        let two_ports = [3260, 3261].map(|port| format!("192.168.126.1:{port} {name}.1"));
+        assert_eq!(ports(node.spec.known), two_ports);
+        let plain = plan(&prepared("{name: node, kind: vm}")).unwrap().machines.remove(0);
+        assert_eq!((plain.spec.known, plain.luns.len()), (None, 0));
     }
 
     #[test]

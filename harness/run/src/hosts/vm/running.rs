@@ -1,7 +1,7 @@
 //! The machines of a run and their network, as they run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use vlab_drive::conductor::MachineOrder;
 use vlab_drive::fault::machine::{InsideFault, MachineFault};
 use vlab_image_service::catalog::OsImage;
 use vlab_image_service::service::ImageService;
+use vlab_lab::iscsi::{self, LunSpec, Targets};
 use vlab_lab::ledger::{Ledger, Resource, Token};
 use vlab_lab::machines::{Accel, MachineSpec, Machines, MachinesOptions};
 use vlab_lab::network::{ForeignQuery, Forward, Network, NetworkOptions};
@@ -29,7 +30,7 @@ use super::console::Belonging;
 use super::events::tell_events;
 use super::faults::{Injected, Injection, Reach};
 use super::medium::{fetch, foreign_images, whole};
-use super::plan::{IMAGES_PORT, PROGRAMS_PORT, Plan, PlannedMachine};
+use super::plan::{IMAGES_PORT, ISCSI_PORTS, PROGRAMS_PORT, Plan, PlannedMachine};
 use super::power::Switch;
 use super::{Made, freeze, programs, screenshot_file};
 use crate::error::{LabError, lab};
@@ -180,6 +181,32 @@ impl VirtualLab {
                 let _ = news.send(News::Broken(lab("programs")(error)));
             }
         });
+        Ok(())
+    }
+
+    /// Disks on the network are there, on all ways to them. Their files lie where discovery images do, and go with them.
+    fn serve_disks(&mut self) -> Result<(), LabError> {
+        let of_machine = |machine: &PlannedMachine| machine.luns.clone();
+        let mut luns: Vec<LunSpec> = self.plan.machines.iter().flat_map(of_machine).collect();
+        if luns.is_empty() {
+            return Ok(());
+        }
+        for lun in &mut luns {
+            lun.file = self.media.0.join(&lun.file);
+        }
+        let targets = Targets::create(&luns).map_err(lab("disks on the network"))?;
+        let gateways: Vec<IpAddr> = self.network.gateways().collect();
+        for address in gateways.iter().flat_map(|ip| ISCSI_PORTS.map(|port| SocketAddr::new(*ip, port))) {
+            let listener = self.network.listen(address).map_err(lab("disks on the network"))?;
+            listener.set_nonblocking(true).map_err(lab("disks on the network"))?;
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(lab("disks on the network"))?;
+            let (targets, news) = (targets.clone(), self.news.clone());
+            self.doing.spawn(async move {
+                if let Err(error) = iscsi::serve(listener, targets).await {
+                    let _ = news.send(News::Broken(lab("disks on the network")(error)));
+                }
+            });
+        }
         Ok(())
     }
 
@@ -373,6 +400,7 @@ impl RunningHosts for VirtualLab {
     fn connect(&mut self, front: SocketAddr, service: &Endpoint) -> Result<(), LabError> {
         self.reachable.push(self.network.forward_at(&self.plan.service.listen, front).map_err(lab("lab network"))?);
         self.hand_out_programs()?;
+        self.serve_disks()?;
         if self.inside.images_url == self.inside.base_url {
             self.images = Some(service.clone());
             return Ok(());
