@@ -218,7 +218,7 @@ fn disk(
             not_eligible_reasons: Some(reasons),
         }),
         holders: (!holders.is_empty()).then(|| holders.join(",")),
-        iscsi: (drive_type == DriveType::ISCSI).then(|| Iscsi { host_ip_address: iscsi_host }),
+        iscsi: (drive_type == DriveType::ISCSI).then_some(Iscsi { host_ip_address: iscsi_host }),
         hctl,
         ..Disk::default()
     }
