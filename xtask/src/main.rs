@@ -326,7 +326,7 @@ fn for_images(folder: &Path, names: &[&str]) -> Option<PathBuf> {
 }
 
 /// How long the first build usually takes (docs/measurements.md).
-const USUAL_BUILD: &str = "usually two minutes";
+const USUAL_BUILD: &str = "usually four minutes";
 
 /// Where cargo puts what it builds.
 fn target() -> PathBuf {
