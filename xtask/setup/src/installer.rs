@@ -87,7 +87,8 @@ pub fn build(folder: &Path, priority: Priority) -> Command {
         }
     };
     command
-        .args(["install", "coreos-installer", "--version", VERSION, "--locked", "--no-track", "--root"])
+        // The one that comes second finds the program of the first one there.
+        .args(["install", "coreos-installer", "--version", VERSION, "--locked", "--no-track", "--force", "--root"])
         .arg(folder)
         .env("CARGO_TARGET_DIR", &target)
         .env_remove("RUSTFLAGS")

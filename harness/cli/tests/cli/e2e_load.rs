@@ -81,7 +81,10 @@ fn a_fleet_can_be_played_in_virtual_time() {
 fn what_virtual_time_has_not_is_refused() {
     let bench = CliFixture::new();
     let plan = bench.file("two-kinds.yaml", PLAN);
-    bench.vlab(&["load", &plan, "--virtual", "--url", "http://127.0.0.1:1"]).ends_with(2).says(&["cannot be used with"]);
+    bench
+        .vlab(&["load", &plan, "--virtual", "--url", "http://127.0.0.1:1"])
+        .ends_with(2)
+        .says(&["cannot be used with"]);
     bench.vlab(&["load", &plan, "--virtual", "--host-look", "3"]).ends_with(2).says(&["needs a unit"]);
     bench.vlab(&["load", &plan, "--virtual", "--time-profile", "reel"]).ends_with(2).says(&["reel"]);
     let idle = bench.file("few.yaml", IDLE.replace("HOLD", "5s"));

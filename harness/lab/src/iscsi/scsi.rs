@@ -5,6 +5,9 @@ use std::os::unix::fs::FileExt as _;
 
 use super::Lun;
 
+/// A command moves no more blocks than that (32 MiB): what it moves is in memory at once.
+const MOST_BLOCKS: u64 = 65_536;
+
 /// Bytes of a block.
 pub(super) const BLOCK: u64 = 512;
 
@@ -100,10 +103,16 @@ fn inquiry(lun: &Lun, cdb: &[u8; 16]) -> Answer {
             bytes.extend_from_slice(b"VLAB    iSCSI disk      1   ");
             cut(bytes, length(cdb, 3, 2))
         }
-        (1, 0x00) => page(0x00, &[0x00, 0x80, 0x83, 0xb1]),
+        (1, 0x00) => page(0x00, &[0x00, 0x80, 0x83, 0xb0, 0xb1]),
         (1, 0x80) => page(0x80, lun.serial.as_bytes()),
         // In binary, of the disk itself, by NAA.
         (1, 0x83) => page(0x83, &[&[1, 3, 0, 8][..], &lun.wwn.to_be_bytes()].concat()),
+        // How much a command may move.
+        (1, 0xb0) => {
+            let mut bytes = vec![0; 60];
+            bytes[4..8].copy_from_slice(&(MOST_BLOCKS as u32).to_be_bytes());
+            page(0xb0, &bytes)
+        }
         // It turns: 7,200 times a minute.
         (1, 0xb1) => {
             let mut bytes = vec![0; 60];
@@ -126,6 +135,9 @@ impl Lun {
     }
 
     fn read(&self, first: u64, count: u64) -> Answer {
+        if count > MOST_BLOCKS {
+            return Answer::Refused(NO_SUCH_FIELD);
+        }
         let Some((at, length)) = self.bytes(first, count) else { return Answer::Refused(OUT_OF_RANGE) };
         let mut bytes = vec![0; length];
         match self.file.read_exact_at(&mut bytes, at) {
@@ -135,6 +147,9 @@ impl Lun {
     }
 
     fn place(&self, first: u64, count: u64) -> Answer {
+        if count > MOST_BLOCKS {
+            return Answer::Refused(NO_SUCH_FIELD);
+        }
         match self.bytes(first, count) {
             Some((at, length)) => Answer::Take { at, length },
             None => Answer::Refused(OUT_OF_RANGE),

@@ -157,6 +157,11 @@ async fn what_cannot_be_is_refused_and_the_session_goes_on() {
     let mut disk = Initiator::logged_in().await;
     let beyond = disk.command(&[0x28, 0, 0, 0, 0x10, 0, 0, 0, 1, 0], 512, &[], 0).await;
     assert_eq!((beyond.status, beyond.sense, beyond.missing), (2, Some((5, 0x21)), 512));
+    // 64 MiB at once, which would have to be in memory: the disk has said that it moves less.
+    let large = disk.command(&[0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0], 0, &[], 0).await;
+    assert_eq!(large.sense, Some((5, 0x24)));
+    let limits = disk.command(&[0x12, 1, 0xb0, 0, 255], 255, &[], 0).await.read;
+    assert_eq!(limits[8..12], 65_536u32.to_be_bytes());
     assert_eq!(disk.command(&[0xa3, 0x0a], 0, &[], 0).await.sense, Some((5, 0x20)));
     let mut ping = Pdu::new(from_initiator::NOP | 0x40, 0x80);
     ping.set(16, 9);
