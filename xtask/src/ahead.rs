@@ -1,5 +1,6 @@
 //! What takes long to build and waits for nothing is begun ahead of time, with what other builds leave of the processors:
-//! coreos-installer. Who then needs it has cargo wait for this one, or finds what it made; if it fails, they try again and say why.
+//! coreos-installer. Who then needs it waits for this one to end (two that install the same at once disturb each other), and finds what it
+//! made; if it failed, they try again and say why.
 
 use std::fs;
 use std::path::Path;
@@ -29,12 +30,19 @@ impl Ahead {
         ));
         Self(installer::build(&folder, Priority::Idle).stdout(Stdio::null()).spawn().ok())
     }
+
+    /// Waits for its end, which says by itself how it was.
+    pub(crate) fn wait(mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // By now somebody has it, or gave up.
+            // Nobody waits for it any more.
             let _ = child.kill();
             let _ = child.wait();
         }

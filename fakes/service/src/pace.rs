@@ -235,15 +235,16 @@ impl Core {
         };
         let clusters = self.state.clusters_by_id().filter(|(id, row)| {
             let status = row.cluster().status;
-            let wanted = match monitor {
-                Monitor::Hosts => self.state.hosts_of_cluster(**id).iter().any(|host| wants_a_look(host, status)),
-                Monitor::Clusters => {
-                    let collected = matches!(row.cluster().logs_info, Some(LogsState::Completed | LogsState::Timeout));
-                    let over = matches!(status, ClusterStatus::Error | ClusterStatus::Cancelled) && collected;
-                    status != ClusterStatus::Installed && !over
+            recent(**id)
+                && match monitor {
+                    Monitor::Hosts => self.state.hosts_of_cluster(**id).iter().any(|host| wants_a_look(host, status)),
+                    Monitor::Clusters => {
+                        let collected =
+                            matches!(row.cluster().logs_info, Some(LogsState::Completed | LogsState::Timeout));
+                        let over = matches!(status, ClusterStatus::Error | ClusterStatus::Cancelled) && collected;
+                        status != ClusterStatus::Installed && !over
+                    }
                 }
-            };
-            wanted && recent(**id)
         });
         let mut seen: VecDeque<Next> = clusters.map(|(id, _)| Next::Cluster(*id)).collect();
         if let Some(last) = resume_after {

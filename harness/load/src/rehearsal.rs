@@ -239,9 +239,11 @@ impl<'a> World<'a> {
 
     /// Does the next thing; when that was. `None`: nothing is left to do.
     fn step(&mut self, now: Timestamp) -> Option<Timestamp> {
-        let arrives = self.heap.peek().map(|Reverse((at, ..))| *at);
         // Nobody is there any more, and none will come: the service by itself would look for ever.
-        let arrives = arrives?;
+        if self.begun_and_not_ended == 0 && self.due.is_empty() {
+            return None;
+        }
+        let arrives = self.heap.peek().map(|Reverse((at, ..))| *at)?;
         // At one instant the service's own clockwork comes first.
         if let Some(at) = self.core.next_wake().filter(|at| *at <= arrives) {
             let then = at.max(now);

@@ -1,6 +1,6 @@
-//! coreos-installer, which goes into the lab OS: how it is built from its crate. Two programs ask for it: `vlab-images`, which needs it, and
-//! `cargo xtask`, which begins with it while other things are built. Both give cargo the same command in the same folder, so that the
-//! second one waits for the first, or finds what it made.
+//! coreos-installer, which goes into the lab OS: how it is built from its crate. Two programs ask for it: `cargo xtask`, which begins with it
+//! while other things are built, and then `vlab-images`, which needs it. Both give cargo the same command in the same folder, so that the
+//! second one finds what the first one made.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
