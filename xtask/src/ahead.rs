@@ -1,6 +1,5 @@
 //! What takes long to build and waits for nothing is begun ahead of time, with what other builds leave of the processors:
-//! coreos-installer. Who then needs it waits for this one to end (two that install the same at once disturb each other), and finds what it
-//! made; if it failed, they try again and say why.
+//! coreos-installer. Who then needs it waits for this one to end, and finds what it made; if it failed, they try again and say why.
 
 use std::fs;
 use std::path::Path;
@@ -29,13 +28,6 @@ impl Ahead {
             "coreos-installer {VERSION}: built from its crate, once, with what other builds leave of the processors"
         ));
         Self(installer::build(&folder, Priority::Idle).stdout(Stdio::null()).spawn().ok())
-    }
-
-    /// Waits for its end, which says by itself how it was.
-    pub(crate) fn wait(mut self) {
-        if let Some(mut child) = self.0.take() {
-            let _ = child.wait();
-        }
     }
 }
 

@@ -94,8 +94,9 @@ pub(crate) fn prepare() -> ExitCode {
         Ok(vlab) => vlab,
         Err(code) => return code,
     };
-    ahead.wait();
-    match vlab_command(&vlab, "images", &["build".into(), "lab-iso".into()]).status() {
+    let medium = vlab_command(&vlab, "images", &["build".into(), "lab-iso".into()]).status();
+    drop(ahead);
+    match medium {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(status) => complain(format!("the medium of virtual machines was not built: {status}")),
         Err(error) => complain(format!("cannot start {}: {error}", vlab.vlab.display())),

@@ -44,8 +44,8 @@ pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
         steps.step(Some(&images), ["--load".into()]);
     }
     // Tests look at them, and machines boot from them.
-    ahead.wait();
     steps.step(Some(&images), ["lab".into()]);
+    drop(ahead);
     steps.cargo(nextest(args, ci));
     steps.cargo(["test", "--doc", "--workspace", "--locked"].map(OsString::from));
     steps.end(ci)

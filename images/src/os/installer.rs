@@ -106,12 +106,22 @@ pub(super) fn program(cache: &Cache, named: Option<&Path>, begun: &dyn Fn()) -> 
                 recipe::NEEDS
             ),
         };
-        let mut command = recipe::build(&folder, Priority::Normal);
-        let status = command.stdout(std::io::stderr()).status().map_err(|error| failed(error.to_string()))?;
-        if !status.success() {
-            return Err(failed(status.to_string()));
+        // Somebody else may build it already.
+        let lock = recipe::lock(&folder);
+        let file = fs::File::create(&lock).map_err(ImageError::io(&lock))?;
+        file.lock().map_err(ImageError::io(&lock))?;
+        let there = cache.place(crate::programs::PART, &place())?;
+        if there.exists() {
+            return fs::copy(&there, into).map(drop).map_err(ImageError::io(&there));
         }
         let made = recipe::made(&folder);
+        if !made.exists() {
+            let mut command = recipe::build(&folder, Priority::Normal);
+            let status = command.stdout(std::io::stderr()).status().map_err(|error| failed(error.to_string()))?;
+            if !status.success() {
+                return Err(failed(status.to_string()));
+            }
+        }
         fs::copy(&made, into).map_err(ImageError::io(&made))?;
         // Half a gigabyte that nobody needs any more.
         let _ = fs::remove_dir_all(&folder);

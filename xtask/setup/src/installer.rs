@@ -1,7 +1,8 @@
 //! coreos-installer, which goes into the lab OS: how it is built from its crate. Two programs ask for it: `cargo xtask`, which begins with it
-//! while other things are built, and then `vlab-images`, which needs it. Both give cargo the same command in the same folder, so that the
-//! second one finds what the first one made.
+//! while other things are built, and `vlab-images`, which needs it. Whoever builds holds the folder's lock, and the other one finds what was
+//! made: two that install the same at once disturb each other.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -57,20 +58,28 @@ pub enum Priority {
     Idle,
 }
 
-/// The folder in which it is built, below that of images. Not among the temporary files: the system may not let programs start there,
-/// and a build that was ended goes on here.
+/// The folder in which it is built, below that of images; another one for each way to build it. Not among the temporary files: the system
+/// may not let programs start there, and a build that was ended goes on here.
 #[must_use]
 pub fn folder(images: &Path) -> PathBuf {
-    images.join("build").join(format!("coreos-installer-{VERSION}"))
+    let mut hasher = DefaultHasher::new();
+    settings().hash(&mut hasher);
+    images.join("build").join(format!("coreos-installer-{VERSION}-{:016x}", hasher.finish()))
 }
 
-/// The program, where it was built in this folder.
+/// The file that is locked by who builds in this folder.
+#[must_use]
+pub fn lock(folder: &Path) -> PathBuf {
+    folder.join("lock")
+}
+
+/// The program, where it was built in this folder: it is there when it is whole.
 #[must_use]
 pub fn made(folder: &Path) -> PathBuf {
     folder.join("bin/coreos-installer")
 }
 
-/// The command that builds it in a folder that is there.
+/// The command that builds it in a folder that is there. With [`Priority::Idle`] it takes the lock, else its caller has it.
 #[must_use]
 pub fn build(folder: &Path, priority: Priority) -> Command {
     let cargo_home = std::env::var("CARGO_HOME")
@@ -80,15 +89,15 @@ pub fn build(folder: &Path, priority: Priority) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = match priority {
         Priority::Normal => Command::new(cargo),
+        // Each of them becomes the next one: the lock ends with cargo, and so does all of it when it is ended.
         Priority::Idle => {
-            let mut nice = Command::new("nice");
-            nice.args(["-n", "19"]).arg(cargo);
-            nice
+            let mut locked = Command::new("flock");
+            locked.arg("--no-fork").arg(lock(folder)).args(["nice", "-n", "19"]).arg(cargo);
+            locked
         }
     };
     command
-        // The one that comes second finds the program of the first one there.
-        .args(["install", "coreos-installer", "--version", VERSION, "--locked", "--no-track", "--force", "--root"])
+        .args(["install", "coreos-installer", "--version", VERSION, "--locked", "--no-track", "--root"])
         .arg(folder)
         .env("CARGO_TARGET_DIR", &target)
         .env_remove("RUSTFLAGS")
@@ -131,8 +140,8 @@ mod tests {
             std::iter::once(command.get_program().to_string_lossy().into_owned()).chain(args).collect()
         };
         let (normal, idle) = (words(Priority::Normal), words(Priority::Idle));
-        assert_eq!(idle[..3], ["nice", "-n", "19"]);
-        assert_eq!(idle[3..], normal);
+        assert_eq!(idle[..6], ["flock", "--no-fork", "/folder/lock", "nice", "-n", "19"]);
+        assert_eq!(idle[6..], normal);
         assert!(normal.contains(&"--locked".to_owned()) && normal.contains(&VERSION.to_owned()), "{normal:?}");
     }
 }
