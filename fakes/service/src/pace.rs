@@ -1,8 +1,8 @@
 //! How long the monitors' looks take. Usually a look takes no time here, and a tick sees all that is due (see `monitor`). With a pace the
 //! monitors are as slow as the real service's, for who asks what its intervals and batches do to a large fleet:
 //!
-//! * a pass goes over clusters in the order of their ids, one after the other, and then over the hosts of the pool; each look takes its time,
-//!   and what is decided is decided then;
+//! * a pass goes over clusters in the order of their ids, one after the other, and then over the hosts of the pool; each look takes its
+//!   time. The hosts of a cluster are looked at when its turn comes, and the next cluster's turn comes when all of them had their time;
 //! * which clusters a pass sees is the real service's choice: all of them in the first pass and in the first of each five minutes, those that
 //!   were touched within a quarter of an hour in the first of each minute, else those that were touched within five minutes;
 //! * a pass that takes longer than the interval swallows ticks: the next one follows at once;

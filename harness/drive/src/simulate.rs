@@ -36,7 +36,7 @@ use crate::requests::{answer, words};
 pub const BEGINNING: Timestamp = Timestamp::from_secs(1_767_225_600);
 
 /// How long a request or an answer is on its way. Not zero, so that cause and effect have an order in the history.
-const ONE_WAY: Duration = Duration::from_micros(500);
+pub const ONE_WAY: Duration = Duration::from_micros(500);
 
 enum Event {
     Request(Send),

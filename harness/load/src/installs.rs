@@ -254,11 +254,42 @@ pub(crate) fn seed_of(plan: u64, slot: u32, round: u64) -> u64 {
 
 /// How an installation ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// All of its clusters are installed, so long after it was to begin.
     Installed(Duration),
     /// As that says.
     Otherwise(String),
+}
+
+impl Outcome {
+    /// Of an installation that was to begin then.
+    pub(crate) fn of(ending: Ending, history: &[Observation], begins: Timestamp) -> Self {
+        match (ending, installed_at(history)) {
+            (Ending::Complete, Ok(at)) => Self::Installed(at.since(begins)),
+            (Ending::Complete, Err(how)) => Self::Otherwise(how),
+            (Ending::OutOfTime { .. }, _) => Self::Otherwise("out of the time that its scenario gives it".to_owned()),
+            (Ending::Stuck(why) | Ending::Dead(why), _) => Self::Otherwise(why),
+        }
+    }
+}
+
+/// What plays one installation.
+pub(crate) fn conductor(
+    plan: &LoadPlan,
+    kind: &Prepared,
+    seed: u64,
+    simulated: bool,
+    ingress_pem: String,
+) -> Conductor {
+    let mut info = kind.info(&format!("load-{seed}"), simulated, BTreeMap::new());
+    info.seed = seed;
+    let config = ConductorConfig {
+        look_every: plan.look,
+        record_steps: false,
+        record_requests: false,
+        ..kind.conductor_config(info, ingress_pem)
+    };
+    Conductor::new(config, Recorder::new(None))
 }
 
 struct Installation<'a> {
@@ -278,16 +309,8 @@ type Key = (u32, u64);
 
 impl<'a> Installation<'a> {
     fn new(shared: &'a Shared, kind: &Prepared, seed: u64, slot: u32) -> Self {
-        let mut info = kind.info(&format!("load-{seed}"), false, BTreeMap::new());
-        info.seed = seed;
-        let config = ConductorConfig {
-            look_every: shared.plan.look,
-            record_steps: false,
-            record_requests: false,
-            ..kind.conductor_config(info, shared.ingress_pem.clone())
-        };
         let (replies, received) = mpsc::channel(4096);
-        let conductor = Conductor::new(config, Recorder::new(None));
+        let conductor = conductor(&shared.plan, kind, seed, false, shared.ingress_pem.clone());
         Self { shared, conductor, slot, lines: BTreeMap::new(), replies, received }
     }
 
@@ -315,15 +338,7 @@ impl<'a> Installation<'a> {
                 }
             }
         };
-        let installed_at = installed_at(self.conductor.recorder().observations());
-        match (ending, installed_at) {
-            (Ending::Complete, Ok(at)) => Outcome::Installed(at.since(self.shared.timestamp(begins))),
-            (Ending::Complete, Err(how)) => Outcome::Otherwise(how),
-            (Ending::OutOfTime { .. }, _) => {
-                Outcome::Otherwise("out of the time that its scenario gives it".to_owned())
-            }
-            (Ending::Stuck(why) | Ending::Dead(why), _) => Outcome::Otherwise(why),
-        }
+        Outcome::of(ending, self.conductor.recorder().observations(), self.shared.timestamp(begins))
     }
 
     /// Sends what was to be sent at that moment.
@@ -360,7 +375,7 @@ impl<'a> Installation<'a> {
 }
 
 /// When the last cluster of that history was installed; or how it ended, if one was not.
-pub(crate) fn installed_at(history: &[Observation]) -> Result<Timestamp, String> {
+fn installed_at(history: &[Observation]) -> Result<Timestamp, String> {
     let mut last: BTreeMap<Uuid, (Timestamp, ClusterStatus)> = BTreeMap::new();
     for observation in history {
         if let What::ClusterStatus { cluster, to, .. } = &observation.what {

@@ -15,21 +15,18 @@ use vlab_agents::ingress::LAB_INGRESS_PEM;
 use vlab_api::Timestamp;
 use vlab_api::actor::{Reply, Send};
 use vlab_api::ops::operation_of;
-use vlab_drive::conductor::{Conductor, ConductorConfig, Ending};
+use vlab_drive::conductor::{Conductor, Ending};
 use vlab_drive::prepare::Prepared;
-use vlab_drive::simulate::BEGINNING;
-use vlab_history::Recorder;
+use vlab_drive::simulate::{BEGINNING, ONE_WAY};
 use vlab_scenario::{Catalogue, LoadMode, LoadPlan};
 use vlab_service::{Core, CoreConfig, Monitor, Pace, Pass, Snapshot, Write};
 
 use crate::generate::{LoadError, Tell};
-use crate::installs::{installed_at, ready, seed_of};
+use crate::installs::{Outcome, conductor, ready, seed_of};
 use crate::record::{histogram_of_spans, micros_of_span};
 use crate::result::{Check, Installs, Values};
 use crate::schedule::{Part, beginnings};
 
-/// How long a request or an answer is on its way, as in `vlab simulate`.
-const ONE_WAY: Duration = Duration::from_micros(500);
 /// Where the service would be.
 const SERVICE: &str = "http://127.0.0.1:8090";
 /// Wall time between two lines that say how far it is.
@@ -282,15 +279,7 @@ impl<'a> World<'a> {
         let (kind, number) = self.kind_of[slot];
         let kind = &self.kinds[kind];
         let seed = seed_of(self.plan.seed, number, self.rounds[slot]);
-        let mut info = kind.info(&format!("load-{seed}"), true, BTreeMap::new());
-        info.seed = seed;
-        let config = ConductorConfig {
-            look_every: self.plan.look,
-            record_steps: false,
-            record_requests: false,
-            ..kind.conductor_config(info, LAB_INGRESS_PEM.to_owned())
-        };
-        let mut conductor = Conductor::new(config, Recorder::new(None));
+        let mut conductor = conductor(self.plan, kind, seed, true, LAB_INGRESS_PEM.to_owned());
         conductor.start(now);
         self.going[slot] = Some(Going { conductor, begins: now, wakes: None });
         self.installs.begun += 1;
@@ -349,14 +338,12 @@ impl<'a> World<'a> {
     fn ended(&mut self, now: Timestamp, slot: usize, ending: Ending) {
         let Some(mut going) = self.going[slot].take() else { return };
         self.begun_and_not_ended -= 1;
-        match (ending, installed_at(going.conductor.recorder().observations())) {
-            (Ending::Complete, Ok(at)) => {
+        match Outcome::of(ending, going.conductor.recorder().observations(), going.begins) {
+            Outcome::Installed(after) => {
                 self.installs.installed += 1;
-                self.took.saturating_record(micros_of_span(at.since(going.begins)));
+                self.took.saturating_record(micros_of_span(after));
             }
-            (Ending::Complete, Err(how)) => self.installs.ended_as(&how),
-            (Ending::OutOfTime { .. }, _) => self.installs.ended_as("out of the time that its scenario gives it"),
-            (Ending::Stuck(why) | Ending::Dead(why), _) => self.installs.ended_as(&why),
+            Outcome::Otherwise(how) => self.installs.ended_as(&how),
         }
         if self.plan.back_to_back {
             self.rounds[slot] += 1;

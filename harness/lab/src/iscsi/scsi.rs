@@ -128,17 +128,21 @@ impl Lun {
         self.size_bytes / BLOCK
     }
 
-    /// So many blocks from this one on, in bytes; `None` beyond the end.
-    fn bytes(&self, first: u64, count: u64) -> Option<(u64, usize)> {
+    /// So many blocks from this one on: their place and length in bytes.
+    fn bytes(&self, first: u64, count: u64) -> Result<(u64, usize), Sense> {
+        if count > MOST_BLOCKS {
+            return Err(NO_SUCH_FIELD);
+        }
         let inside = first.checked_add(count).is_some_and(|end| end <= self.blocks());
-        inside.then(|| usize::try_from(count * BLOCK).ok().map(|length| (first * BLOCK, length))).flatten()
+        let length = usize::try_from(count * BLOCK).ok().filter(|_| inside);
+        length.map(|length| (first * BLOCK, length)).ok_or(OUT_OF_RANGE)
     }
 
     fn read(&self, first: u64, count: u64) -> Answer {
-        if count > MOST_BLOCKS {
-            return Answer::Refused(NO_SUCH_FIELD);
-        }
-        let Some((at, length)) = self.bytes(first, count) else { return Answer::Refused(OUT_OF_RANGE) };
+        let (at, length) = match self.bytes(first, count) {
+            Ok(place) => place,
+            Err(sense) => return Answer::Refused(sense),
+        };
         let mut bytes = vec![0; length];
         match self.file.read_exact_at(&mut bytes, at) {
             Ok(()) => Answer::Data(bytes),
@@ -147,12 +151,9 @@ impl Lun {
     }
 
     fn place(&self, first: u64, count: u64) -> Answer {
-        if count > MOST_BLOCKS {
-            return Answer::Refused(NO_SUCH_FIELD);
-        }
         match self.bytes(first, count) {
-            Some((at, length)) => Answer::Take { at, length },
-            None => Answer::Refused(OUT_OF_RANGE),
+            Ok((at, length)) => Answer::Take { at, length },
+            Err(sense) => Answer::Refused(sense),
         }
     }
 
