@@ -2,7 +2,7 @@
 //!
 //! * [`types`] are the objects of the API, [`registry`] lists them; [`spec`] is how a type knows its own schema (used to check request bodies the
 //!   way the real service does, and to compare the types with `swagger.yaml`).
-//! * [`http`] is a request and a response as plain data. [`ops`] are the operations: typed in, typed out.
+//! * [`http`] is a request and a response as plain data. [`ops`] are the operations: typed in, typed out; [`requests`] are those of a user as data.
 //! * [`labels`] is how resources select others by their labels.
 //! * [`actor`] is the contract of everything that *makes* requests without doing I/O: the simulated hosts, the
 //!   in-cluster controller, the user. A shell runs an actor over sockets (`vlab-client`) or in virtual time.
@@ -13,6 +13,7 @@ pub mod http;
 pub mod labels;
 pub mod ops;
 pub mod registry;
+pub mod requests;
 pub mod spec;
 pub mod time;
 pub mod types;

@@ -17,6 +17,7 @@ use hosts::bindings;
 
 mod action;
 mod addresses;
+pub(crate) mod api;
 mod cluster;
 mod disks;
 mod expect;
@@ -340,6 +341,7 @@ impl Checker<'_> {
             };
             self.refuse(&action.act.span, why, "no resource says that", "remove it, or ask over REST");
         }
+        self.params_over_kube(file);
         let refused = file.actions.iter().filter_map(|action| action.refused.as_ref());
         for place in refused.chain(file.infra_env.iter().filter_map(|env| env.refused.as_ref())) {
             let why =

@@ -151,6 +151,9 @@ pub(crate) struct InfraEnvFile {
     /// What is wrong with the static networks on purpose. Any other mistake in them is refused before the run.
     #[serde(default)]
     pub(crate) mistakes: Vec<Text<NetworkMistake>>,
+    /// Members of the API's `infra-env-create-params` for which there is no key here. Over REST only.
+    #[serde(default)]
+    pub(crate) params: BTreeMap<String, At<Value>>,
     /// The service must refuse to create the infra-env, with this HTTP status. Then no host boots.
     pub(crate) refused: Option<At<i64>>,
 }
@@ -226,6 +229,10 @@ pub(crate) struct ClusterFile {
     pub(crate) ssh_public_key: Option<String>,
     /// NTP source for the cluster.
     pub(crate) additional_ntp_source: Option<String>,
+    /// What else the user asks for when the cluster is made: members of the API's `cluster-create-params` for which there is no key
+    /// here, for example `{olm_operators: [{name: lvm}]}`. Over REST only.
+    #[serde(default)]
+    pub(crate) params: BTreeMap<String, At<Value>>,
     /// `auto`: the installation starts as soon as the cluster is `ready`. `never`: only an action starts it.
     #[schemars(extend("default" = "auto"))]
     pub(crate) install: Option<Text<InstallMode>>,
@@ -380,6 +387,13 @@ pub(crate) struct ActionFile {
     pub(crate) object: Option<At<Value>>,
     /// For `apply-resource`: a file with one or more objects, in the place of `object`, with a path relative to the scenario's file.
     pub(crate) file: Option<Text<Plain>>,
+    /// For `request`: the operation's id in the API, for example `V2UpdateCluster`.
+    pub(crate) operation: Option<Text<Plain>>,
+    /// For `request`: its parameters, but for the ids of what it is about.
+    #[serde(default)]
+    pub(crate) with: BTreeMap<String, At<Value>>,
+    /// For `request`: its body.
+    pub(crate) body: Option<At<Value>>,
     /// The service must refuse it with this HTTP status.
     pub(crate) refused: Option<At<i64>>,
 }

@@ -31,6 +31,7 @@ mod types;
 mod words;
 
 pub use catalogue::{Catalogue, CatalogueEntry, CatalogueError, NotFound};
+pub use check::api::params_of_a_cluster;
 pub use describe::{moment_words, never_words, seen_words, subject_words};
 pub use diagnostic::{LoadError, MAX_BYTES, Problem, SourceFile, suggestion};
 pub use events::EVENT_NAMES;

@@ -181,6 +181,8 @@ pub struct InfraEnv {
     pub resources: BTreeMap<String, String>,
     /// What is wrong with them on purpose.
     pub mistakes: Vec<NetworkMistake>,
+    /// Further members of the API's `infra-env-create-params`.
+    pub params: BTreeMap<String, serde_json::Value>,
     /// The service must refuse to make the infra-env with this HTTP status.
     pub refused: Option<u16>,
 }
@@ -241,6 +243,8 @@ pub struct Cluster {
     pub ssh_public_key: Option<String>,
     /// NTP source to set on the cluster.
     pub additional_ntp_source: Option<String>,
+    /// Further members of the API's `cluster-create-params`.
+    pub params: BTreeMap<String, serde_json::Value>,
     /// Does the driver start the installation when the cluster is ready?
     pub install: InstallMode,
     /// Line of the scenario's file, from 1.
@@ -466,10 +470,23 @@ pub struct Action {
     pub resource: Option<ResourceKind>,
     /// For `patch-resource` and `annotate` the patch, for `apply-resource` the object.
     pub object: Option<serde_json::Value>,
+    /// For `request`: what is asked for.
+    pub request: Option<ApiRequest>,
     /// HTTP status with which the user expects to be refused; `None`: the action must succeed.
     pub refused: Option<u16>,
     /// Line of the scenario's file, from 1.
     pub line: usize,
+}
+
+/// A request to the REST API for which there is no action.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ApiRequest {
+    /// The operation's id in the API.
+    pub operation: &'static str,
+    /// Its parameters, but for the ids.
+    pub with: BTreeMap<String, String>,
+    /// Its body.
+    pub body: Option<serde_json::Value>,
 }
 
 /// When an action is done.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::asking;
 use super::tape::Draw;
 
 /// A form of a cluster.
@@ -103,9 +104,62 @@ const NETWORKS: &[(&str, &str, &str, &str)] = &[
 /// Hardware profiles, the plainest first.
 const PROFILES: &[&str] = &["standard", "dell-poweredge-r650", "hpe-proliant-dl360-gen10", "small"];
 
+/// Limits of the service that are drawn, with a value. Those that are compiled into the real service are left out: it would not heed them.
+const SETTINGS: &[(&str, &str)] = &[
+    ("ENABLE_SOFT_TIMEOUTS", "\"true\""),
+    ("FINALIZING_STAGE_ADDING_ROUTER_CA_TIMEOUT", "20m"),
+    ("FINALIZING_STAGE_WAITING_FOR_CLUSTER_OPERATORS_TIMEOUT", "20m"),
+    ("FINALIZING_TIMEOUT", "20m"),
+    ("HOST_INSTALLING_PENDING_USER_ACTION_TIMEOUT", "20m"),
+    ("HOST_LOG_COLLECTION_TIMEOUT", "1m"),
+    ("HOST_LOG_PENDING_TIMEOUT", "1m"),
+    ("HOST_MAX_DISCONNECTION_TIME", "10m"),
+    ("HOST_STAGE_CONFIGURING_TIMEOUT", "30m"),
+    ("HOST_STAGE_COPYING_REGISTRY_DATA_TO_DISK_TIMEOUT", "3m"),
+    ("HOST_STAGE_REBOOTING_TIMEOUT", "20m"),
+    ("HOST_STAGE_WAITING_FOR_BOOTKUBE_TIMEOUT", "10m"),
+    ("HOST_STAGE_WAITING_FOR_CONTROL_PLANE_TIMEOUT", "30m"),
+    ("HOST_STAGE_WRITING_IMAGE_TO_DISK_TIMEOUT", "3m"),
+    ("INSTALLATION_TIMEOUT", "30m"),
+    ("LOG_COLLECTION_TIMEOUT", "3m"),
+    ("LOG_PENDING_TIMEOUT", "3m"),
+];
+
+/// Draws what differs from the service's settings: `, settings: {..}`, or nothing.
+fn settings(draw: &mut Draw<'_>) -> String {
+    let mut chosen = std::collections::BTreeMap::new();
+    while draw.stretch("setting", |draw| {
+        let more = draw.chance("one more setting", 25) && chosen.len() < 4;
+        if more && let Ok(at) = usize::try_from(draw.kind("which setting", SETTINGS.len() as u64)) {
+            chosen.extend(SETTINGS.get(at).copied());
+        }
+        more
+    }) {}
+    if chosen.is_empty() {
+        return String::new();
+    }
+    let all: Vec<String> = chosen.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    format!(", settings: {{{}}}", all.join(", "))
+}
+
+/// What differs from the hardware profile, the plainest first.
+const OVERRIDES: &[&str] = &[
+    "overrides: {disk_gb: 120}",
+    "overrides: {cpu_cores: 4, memory_mib: 16384}",
+    "overrides: {memory_mib: 12000}",
+    "overrides: {cpu_cores: 2}",
+    "overrides: {memory_mib: 4096}",
+    "overrides: {disk_gb: 20}",
+    "registry_on_medium: true",
+    "register_after: 5m",
+    "register_after: 40m",
+];
+
 /// Draws the text of a scenario.
 pub(super) fn draw(draw: &mut Draw<'_>) -> String {
-    let mut text = "version: 1\nname: drawn\nservice: {kind: simulated, time_profile: rapid}\n".to_owned();
+    let settings = settings(draw);
+    let mut text = format!("version: 1\nname: drawn\nservice: {{kind: simulated, time_profile: rapid{settings}}}\n");
+    text.push_str(&asking::infra_env(draw));
     let two = draw.chance("two clusters", 10);
     let mut hosts = String::new();
     let mut actions = String::new();
@@ -137,9 +191,13 @@ fn cluster(draw: &mut Draw<'_>, nth: u64, two: bool, hosts: &mut String, actions
     for (group, role, least, more, said) in form.groups {
         let count = least + draw.choose("more hosts of the group", more + 1);
         let profile = PROFILES[usize::try_from(draw.kind("hardware", PROFILES.len() as u64)).unwrap_or(0)];
+        let differs = draw.chance("other than the profile", 15);
+        let more = differs.then(|| draw.early("what differs", OVERRIDES)).flatten();
+        let more = more.map_or(String::new(), |text| format!(", {text}"));
         let group = if nth == 0 { (*group).to_owned() } else { format!("{group}-too") };
         let of = if two { format!(", cluster: {name}") } else { String::new() };
-        let _ = writeln!(hosts, "  - {{name: {group}, count: {count}, role: {role}, profile: {profile}{said}{of}}}");
+        let _ =
+            writeln!(hosts, "  - {{name: {group}, count: {count}, role: {role}, profile: {profile}{more}{said}{of}}}");
         if said.contains("none") {
             let _ = writeln!(
                 actions,
@@ -161,8 +219,9 @@ fn cluster(draw: &mut Draw<'_>, nth: u64, two: bool, hosts: &mut String, actions
         true => format!(", api_vips: [{}], ingress_vips: [{}]", here(api), here(ingress)),
         false => String::new(),
     };
+    let params = asking::params(draw);
     format!(
-        "{{name: {name}, topology: {}, openshift_version: \"{version}\", machine_networks: [{}]{vips}{more}}}",
+        "{{name: {name}, topology: {}, openshift_version: \"{version}\", machine_networks: [{}]{vips}{more}{params}}}",
         form.topology,
         here(machine)
     )

@@ -13,6 +13,7 @@
 //! All of it is pure: who has threads, clocks and folders is a shell around it.
 
 pub mod against;
+mod asking;
 pub mod base;
 pub mod end;
 pub mod exhaustive;

@@ -10,8 +10,8 @@ use vlab_scenario::{
 };
 
 use super::base::{Added, Base};
-use super::grammar;
 use super::tape::{Draw, Trace};
+use super::{asking, grammar};
 
 /// What can be drawn.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Space {
 }
 
 /// Version of what is drawn from which numbers. Raised when a tape means something else than before, beside what the tables say.
-const GRAMMAR_VERSION: u32 = 1;
+const GRAMMAR_VERSION: u32 = 2;
 
 impl Space {
     /// Everything that can be added to these.
@@ -198,7 +198,11 @@ const AT_CLUSTER: &[ClusterStatus] = &[
 ];
 
 /// What users do more often than the rest, and what leads further.
-const FREQUENT: [ActionKind; 6] = [
+const FREQUENT: [ActionKind; 10] = [
+    ActionKind::Request,
+    ActionKind::Request,
+    ActionKind::Request,
+    ActionKind::Request,
     ActionKind::Cancel,
     ActionKind::Cancel,
     ActionKind::Reset,
@@ -397,6 +401,7 @@ fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
         | ActionKind::DeleteResource
         | ActionKind::Approve
         | ActionKind::Annotate => return None,
+        ActionKind::Request => asking::request(draw, base)?,
         ActionKind::PatchHost => {
             let host = &base.hosts[index(draw, "host", base.hosts.len())];
             let role = draw.pick("what is changed", &["worker", "master", "auto", ""])?;

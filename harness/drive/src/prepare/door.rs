@@ -97,6 +97,12 @@ pub(super) fn not_over_kube(target: &Target, scenario: &Scenario, hub: &HubChoic
     if let Some((action, why)) = formless {
         return Some(format!("line {}: `{}` has no form over Kubernetes: {why}", action.line, action.kind));
     }
+    if !scenario.infra_env.params.is_empty() {
+        return Some("`params` of the infra-env are said in the words of the REST API".to_owned());
+    }
+    if let Some(cluster) = scenario.clusters.iter().find(|cluster| !cluster.params.is_empty()) {
+        return Some(format!("`params` of the cluster {} are said in the words of the REST API", cluster.name));
+    }
     let refused = scenario.actions.iter().find(|action| action.refused.is_some());
     if let Some(action) = refused {
         return Some(format!(

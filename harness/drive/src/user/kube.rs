@@ -436,7 +436,7 @@ impl User {
                 Request::new(Method::Delete, self.resource_path(action, cluster, [agent, described, image])?)
             }
             // Refused when the run was prepared.
-            ActionKind::Cancel | ActionKind::Reset | ActionKind::BootDiscovery => return None,
+            ActionKind::Cancel | ActionKind::Reset | ActionKind::BootDiscovery | ActionKind::Request => return None,
         })
     }
 

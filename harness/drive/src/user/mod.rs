@@ -523,8 +523,8 @@ impl User {
         let over_kube = if self.is_kube() { self.kube_request(&task) } else { None };
         let request = match &task {
             _ if over_kube.is_some() => over_kube,
-            UserTask::CreateCluster(index) => Some(ops::create_cluster(&self.cluster_params(*index)).request),
-            UserTask::CreateInfraEnv(whose) => Some(ops::create_infra_env(&self.infra_env_params(*whose)).request),
+            UserTask::CreateCluster(index) => Some(self.create_cluster(*index)),
+            UserTask::CreateInfraEnv(whose) => Some(self.create_infra_env(*whose)),
             UserTask::FetchImage(whose) => self.state(*whose).infra_env.map(|id| match scenario.infra_env.image_type {
                 ImageType::FullIso => ops::download_infra_env_file(id, "discovery.ign").request,
                 _ => ops::download_minimal_initrd(id).request,

@@ -1,6 +1,21 @@
 //! What the user asks the service for.
 
+use serde_json::Value;
+use vlab_api::requests::{About, user_request};
+
 use super::*;
+
+/// What a scenario says in the API's own words beside what the language has keys for.
+fn with_params(mut request: vlab_api::http::Request, params: &BTreeMap<String, Value>) -> vlab_api::http::Request {
+    // What the harness makes itself is an object.
+    if !params.is_empty()
+        && let Ok(Value::Object(mut body)) = serde_json::from_slice(&request.body)
+    {
+        body.extend(params.iter().map(|(name, value)| (name.clone(), value.clone())));
+        request.body = Value::Object(body).to_string().into();
+    }
+    request
+}
 
 impl User {
     pub(super) fn action_request(&self, index: usize, host: Option<usize>) -> Option<vlab_api::http::Request> {
@@ -47,6 +62,7 @@ impl User {
                 let (infra_env, id) = host?;
                 ops::install_host(infra_env, id).request
             }
+            ActionKind::Request => self.api_request(action, cluster, host)?,
             // Resources there are only on a hub.
             ActionKind::BootDiscovery
             | ActionKind::ApplyResource
@@ -55,6 +71,43 @@ impl User {
             | ActionKind::Approve
             | ActionKind::Annotate => return None,
         })
+    }
+
+    /// A request for which there is no action. What is about an infra-env without a cluster is about that of the pool.
+    fn api_request(
+        &self,
+        action: &vlab_scenario::Action,
+        cluster: Option<Uuid>,
+        host: Option<(Uuid, Uuid)>,
+    ) -> Option<vlab_api::http::Request> {
+        let asked = action.request.as_ref()?;
+        let operation = user_request(asked.operation)?;
+        let of_cluster = || match action.cluster.as_deref().and_then(|name| self.members.cluster(name)) {
+            Some(index) => self.clusters[index].infra_env,
+            None => self.pool.infra_env,
+        };
+        let ids = match operation.about {
+            About::Service => vec![],
+            About::Cluster => vec![("cluster", cluster?.to_string())],
+            About::InfraEnv => vec![("infra_env", of_cluster()?.to_string())],
+            About::Host => {
+                let (infra_env, id) = host?;
+                vec![("infra_env", infra_env.to_string()), ("host", id.to_string())]
+            }
+        };
+        Some(operation.request(&ids, &asked.with, asked.body.as_ref()))
+    }
+
+    /// The request that makes a cluster.
+    pub(super) fn create_cluster(&self, index: usize) -> vlab_api::http::Request {
+        let request = ops::create_cluster(&self.cluster_params(index)).request;
+        with_params(request, &self.scenario.clusters[index].params)
+    }
+
+    /// The request that makes an infra-env.
+    pub(super) fn create_infra_env(&self, whose: Whose) -> vlab_api::http::Request {
+        let request = ops::create_infra_env(&self.infra_env_params(whose)).request;
+        with_params(request, &self.scenario.infra_env.params)
     }
 
     pub(super) fn state(&self, whose: Whose) -> &ClusterState {

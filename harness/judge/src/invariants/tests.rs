@@ -609,11 +609,16 @@ fn too_few_hosts_fail_follows_the_clock_of_the_run() {
 
 /// A service that was stopped has had less time, and one that was stopped before has not.
 #[rstest]
-#[case::before(false)]
-#[case::meanwhile(true)]
-fn too_few_hosts_fail_forgives_a_service_that_was_away_then(#[case] meanwhile: bool) {
+#[case::before(false, false)]
+#[case::meanwhile(true, false)]
+#[case::killed_by_an_interleaving(true, true)]
+fn too_few_hosts_fail_forgives_a_service_that_was_away_then(#[case] meanwhile: bool, #[case] killed: bool) {
     let mut s = until_installing();
     let outage = |s: &mut Story| {
+        if killed {
+            let detail = "before it stored write 28".to_owned();
+            return s.say(Source::Harness, What::Interleaved { did: Interleaved::Killed, detail });
+        }
         s.fault("service-stop", FaultPhase::Begin);
         s.wait(5);
         s.fault("service-stop", FaultPhase::End);

@@ -360,11 +360,20 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
         (true, _) => LAST_LOOK,
     };
     let calm = Calm::new(timeline);
+    let deleted: BTreeMap<Uuid, Timestamp> = timeline
+        .observations
+        .iter()
+        .filter_map(|o| if let What::HostDeleted { host } = o.what { Some((host, o.harness_time)) } else { None })
+        .collect();
     for cause in &teller.causes {
         let Cause { event, subject, at, seen, seq, late, again } = *cause;
         explained.entry((event, subject)).or_default().push(at);
         // Who is kept from saying it again may come to say it much later, or never.
         if again > NEAR && !calm.host(subject) {
+            continue;
+        }
+        // Nor does a host that is deleted meanwhile.
+        if deleted.get(&subject).is_some_and(|gone| *gone >= seen && gone.since(seen) <= again) {
             continue;
         }
         // What happened at the very end may be told after it; a service that is killed may not come to tell it.
@@ -400,7 +409,11 @@ pub(super) fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
 /// When the service was stopped, or what it cannot do without.
 pub(super) fn outages(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
     const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];
-    times_of(history, |inject| OF_SERVICE.iter().any(|of| inject.starts_with(of)))
+    let mut times = times_of(history, |inject| OF_SERVICE.iter().any(|of| inject.starts_with(of)));
+    // What an interleaving kills comes back by itself.
+    let killed = |o: &Observation| matches!(o.what, What::Interleaved { did: Interleaved::Killed, .. });
+    times.extend(history.iter().filter(|o| killed(o)).map(|o| (o.at(), o.at() + NEAR)));
+    times
 }
 
 /// Is one of these times between the two?

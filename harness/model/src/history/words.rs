@@ -198,6 +198,8 @@ closed_words! {
         /// Boot a host from the discovery image, as the service asks the user to do after a reset. Nothing that the service
         /// could refuse.
         BootDiscovery = "boot-discovery",
+        /// Ask for another operation of the REST API, by its id.
+        Request = "request",
         /// Apply a resource on the hub (server-side apply).
         ApplyResource = "apply-resource",
         /// Change a resource of a host or a cluster on the hub (merge patch).
@@ -231,6 +233,9 @@ impl ActionKind {
             ActionKind::Cancel => {
                 Some("one deletes the AgentClusterInstall, and there is no cluster to look at any more")
             }
+            ActionKind::Request => Some(
+                "it is a request to the REST API; `apply-resource` and `patch-resource` say what a resource can hold",
+            ),
             _ => None,
         }
     }

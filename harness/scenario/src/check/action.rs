@@ -1,6 +1,7 @@
 //! What the user does, and when.
 
 use serde_json::Value;
+use vlab_api::requests::About;
 use vlab_api::types::HostRole;
 
 use super::subject::Who;
@@ -14,6 +15,9 @@ use crate::words::{ActionKind, ResourceKind};
 
 /// Is it done to hosts, and not to a cluster?
 fn is_on_hosts(kind: ActionKind, item: &ActionFile) -> bool {
+    if kind == ActionKind::Request {
+        return Checker::operation(item).is_some_and(|operation| operation.about == About::Host);
+    }
     if matches!(kind, ActionKind::PatchResource | ActionKind::DeleteResource | ActionKind::Annotate) {
         return item.host.is_some() || item.hosts.is_some();
     }
@@ -66,6 +70,7 @@ impl Checker<'_> {
         let (api_vips, ingress_vips) = (self.read_all(&item.api_vips), self.read_all(&item.ingress_vips));
         let role = self.patch(item, kind, hosts.len());
         let (resource, object) = self.action_resource(item, kind, known)?;
+        let request = self.api_request(item, kind, known);
         let refused = item.refused.as_ref().and_then(|n| self.number(n, "the HTTP status of a refusal", 400, 599));
         Some(Action {
             kind,
@@ -78,6 +83,7 @@ impl Checker<'_> {
             hostname: item.hostname.as_ref().map(|t| t.text.clone()),
             resource,
             object,
+            request,
             refused: refused.and_then(|n| u16::try_from(n).ok()),
             line: self.line(&item.span),
         })
@@ -140,6 +146,11 @@ impl Checker<'_> {
 
     /// The inner `None`: it is not done to a cluster.
     fn action_cluster(&mut self, item: &At<ActionFile>, kind: ActionKind, known: &Known<'_>) -> Option<Option<String>> {
+        let about = Self::operation(item).map(|operation| operation.about);
+        let of_pool = about == Some(About::InfraEnv) && known.clusters.is_empty();
+        if kind == ActionKind::Request && item.cluster.is_none() && (of_pool || about == Some(About::Service)) {
+            return Some(None);
+        }
         if !is_on_hosts(kind, item) || kind == ActionKind::Bind {
             let cluster = self.the_cluster(item.cluster.as_ref(), &item.act.span, known)?;
             return Some(Some(cluster.name.clone()));

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use vlab_api::types::{HostRole, PlatformType};
 
 use super::addresses::Vips;
+use super::api::CLUSTER;
 use super::{Checker, Place};
 use crate::file::ClusterFile;
 use crate::spanned::At;
@@ -153,6 +154,7 @@ impl Checker<'_> {
             user_managed_networking: unmanaged,
             ssh_public_key: file.ssh_public_key.clone(),
             additional_ntp_source: file.additional_ntp_source.clone(),
+            params: self.params(&file.params, &CLUSTER),
             install,
             line: self.line(&file.span),
         };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use vlab_api::types::ImageType;
 use vlab_model::settings::{SettingError, Settings};
 
+use super::api::INFRA_ENV;
 use super::{Checker, Place};
 use crate::file::{InfraEnvFile, ServiceFile};
 use crate::types::{InfraEnv, Service};
@@ -193,6 +194,7 @@ impl Checker<'_> {
             static_networks: vec![],
             resources: BTreeMap::new(),
             mistakes: vec![],
+            params: self.params(&file.params, &INFRA_ENV),
             refused: file
                 .refused
                 .as_ref()
