@@ -53,7 +53,7 @@ struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "4ms", requires = "in_virtual_time")]
     host_look: Span,
     /// In virtual time: how long the monitor of clusters takes for a look at one cluster.
-    #[arg(long, value_name = "TIME", default_value = "15ms", requires = "in_virtual_time")]
+    #[arg(long, value_name = "TIME", default_value = "11ms", requires = "in_virtual_time")]
     cluster_look: Span,
     /// In virtual time: this time profile instead of the plan's.
     #[arg(long, value_name = "NAME", requires = "in_virtual_time")]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vlab_drive::prepare::{Choices, Prepared};
+use vlab_drive::prepare::{Choices, Prepared, wants_machines};
 use vlab_drive::simulate::{self as virtual_time, as_lines};
 use vlab_drive::target::Target;
 use vlab_judge::result::exit;
@@ -81,8 +81,11 @@ fn simulate_again(args: &SimulateArgs, times: u64, catalogue: &Catalogue) -> Exi
     shown.map(|()| exit::most_telling(&codes))
 }
 
-/// A scenario that needs real time is skipped (3), however often it was to be run.
+/// A scenario that needs real time, or machines, is skipped (3), however often it was to be run.
 fn can_be_virtual(prepared: &Prepared) -> Result<(), CliError> {
+    if let Some(why) = wants_machines(&prepared.scenario) {
+        return Err(CliError::inconclusive(format!("skipped: {}: {why}", prepared.scenario.name)));
+    }
     if !prepared.scenario.needs.contains(&Need::RealTime) {
         return Ok(());
     }

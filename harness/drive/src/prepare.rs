@@ -14,7 +14,10 @@ use vlab_agents::profile::ProfileError;
 use vlab_api::types::{ClusterStatus, HostRole};
 use vlab_model::history::{HostsKind, RunInfo, Source, TargetKind};
 use vlab_model::settings::{HostTiming, SettingError, Settings, plain_name};
-use vlab_scenario::{Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Scenario, SequenceStep, Steps, Times};
+use vlab_scenario::{
+    Catalogue, Criterion, FrontDoor, Host, HostKind, LoadError, Moment, Scenario, Seen, SequenceStep, Steps, Subject,
+    Times, moment_words,
+};
 use vlab_service::CoreConfig;
 
 use crate::addresses::{gateway_of, networks_of_host};
@@ -425,6 +428,21 @@ fn settle_hosts(scenario: &mut Scenario, choices: &Choices) -> Option<String> {
         };
     }
     why
+}
+
+/// What of a scenario only virtual machines show, where its hosts are simulated.
+pub fn wants_machines(scenario: &Scenario) -> Option<String> {
+    let is_machine = |name: &String| scenario.host(name).is_some_and(Host::is_machine);
+    let nobodys = |moment: &&Moment| match (&moment.seen, &moment.subject) {
+        (Seen::Console(_), Subject::Hosts(names)) => !names.iter().any(is_machine),
+        (Seen::Console(_), _) => !scenario.hosts.iter().any(Host::is_machine),
+        _ => false,
+    };
+    let moment = scenario.moments().find(nobodys)?;
+    let words = moment_words(moment);
+    Some(format!(
+        "only virtual machines have a serial console, and hosts are simulated here: {words}; `--hosts vm` runs it"
+    ))
 }
 
 /// The time profile that counts where nobody chooses another. Virtual machines take the time they take, so with them `vm` stands

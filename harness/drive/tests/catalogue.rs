@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use rstest::rstest;
-use vlab_drive::prepare::{Choices, Nowhere, PrepareError, prepare};
+use vlab_drive::prepare::{Choices, Nowhere, PrepareError, prepare, wants_machines};
 use vlab_drive::simulate;
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult, Verdict};
 use vlab_model::history::Observation;
@@ -90,6 +90,35 @@ fn every_scenario_passes(#[values(0, 1, 2, 3, 4, 5, 6, 7)] number: usize) {
     }
     assert!(problems.is_empty(), "{problems}");
     assert!(count >= 2, "{count} scenarios prove little");
+}
+
+/// What is for machines passes with simulated hosts, too (`--hosts sim`), or says what only a machine shows: it is skipped then.
+#[test]
+fn what_is_for_machines_passes_without_them_or_is_skipped() {
+    let catalogue = Catalogue::discover().unwrap();
+    let (mut problems, mut passed, mut skipped) = (String::new(), 0, 0);
+    for entry in catalogue.list() {
+        let scenario = vlab_scenario::load(&catalogue.find(&entry.name).unwrap(), &catalogue).unwrap();
+        let is_left_out = scenario.hosts.len() > UP_TO_HOSTS || scenario.needs.contains(&Need::RealTime);
+        if is_left_out || !scenario.hosts.iter().any(|host| host.is_machine()) {
+            continue;
+        }
+        assert_eq!(wants_machines(&scenario), None, "{}: its hosts are machines", entry.name);
+        let choices = Choices { seed: Some(2), hosts: Some(HostKind::Simulated), ..Choices::default() };
+        let prepared = prepare(scenario, &catalogue, &choices, &Nowhere).unwrap();
+        if let Some(why) = wants_machines(&prepared.scenario) {
+            assert!(why.contains("console line with"), "{why}");
+            skipped += 1;
+            continue;
+        }
+        let (result, _) = simulate::run(&prepared);
+        if result.verdict != Verdict::Passed {
+            let _ = writeln!(problems, "{}: {}\n{}", entry.name, result.verdict, wrong(&result.checks));
+        }
+        passed += 1;
+    }
+    assert!(problems.is_empty(), "{problems}");
+    assert!(passed >= 5 && skipped >= 2, "{passed} passed, {skipped} were skipped");
 }
 
 /// Whatever has a form as resources is passed over Kubernetes, too; what has none is refused with the reason.

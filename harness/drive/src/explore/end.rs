@@ -28,13 +28,15 @@ pub struct End {
     pub clusters: BTreeMap<String, String>,
     /// Statuses of the hosts of each group, in the order of the alphabet.
     pub hosts: BTreeMap<String, Vec<String>>,
-    /// By the action's position in the scenario: the word for it, and whether it was refused.
-    pub actions: BTreeMap<usize, (String, bool)>,
+    /// By the action's position in the scenario: the word for it, and the status with which it was refused, or 0.
+    pub actions: BTreeMap<usize, (String, u16)>,
     /// What else is told of clusters, and of the hosts of each group: what it is, and what it is at the end, in the order of the
     /// alphabet.
     pub told: BTreeMap<Told, Vec<String>>,
     /// Which events there were, whenever and of whom.
     pub events: BTreeSet<String>,
+    /// What was once told of a cluster, or of any host of a group, or asked of it: statuses, stages, steps, values of validations.
+    pub once: BTreeMap<Told, BTreeSet<String>>,
 }
 
 /// Something that is told of a cluster, or of hosts of a group.
@@ -80,7 +82,8 @@ pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
     for observation in history {
         match &observation.what {
             What::UserAction { action, status, planned: Some(at), .. } => {
-                end.actions.insert(*at, (action.to_string(), *status >= 400));
+                let refused = if *status >= 400 { *status } else { 0 };
+                end.actions.insert(*at, (action.to_string(), refused));
             }
             What::Event { name, severity, host, cluster, .. }
                 if !name.is_empty() && !APART.contains(&name.as_str()) =>
@@ -96,7 +99,33 @@ pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
         }
     }
     end.told = told(history, &whose);
+    end.once = once(history, &whose);
     end
+}
+
+/// What was once so, whenever. What lasts only a moment is seen by one run and not by another: that is asked for in several orders.
+fn once(history: &[Observation], whose: &Whose<'_>) -> BTreeMap<Told, BTreeSet<String>> {
+    let mut all: BTreeMap<Told, BTreeSet<String>> = BTreeMap::new();
+    for observation in history {
+        let (subject, what, value) = match &observation.what {
+            What::HostStatus { host, to, .. } => (host, "the status".to_owned(), to.as_str()),
+            What::ClusterStatus { cluster, to, .. } => (cluster, "the status".to_owned(), to.as_str()),
+            What::HostStage { host, to: Some(stage), .. } => (host, "the stage".to_owned(), stage.as_str()),
+            What::ClusterFinalizingStage { cluster, stage } => {
+                (cluster, "the finalizing stage".to_owned(), stage.as_str())
+            }
+            What::Step { host, step_type, .. } => (host, "a step asked for".to_owned(), step_type.as_str()),
+            What::Validation { subject, id, to: Some(to), .. } => {
+                (subject, format!("the validation `{id}`"), to.as_str())
+            }
+            _ => continue,
+        };
+        if let Some((is_cluster, of)) = whose.get(subject) {
+            let told = Told { is_cluster: *is_cluster, what, of: (*of).to_owned() };
+            all.entry(told).or_default().insert(value.to_owned());
+        }
+    }
+    all
 }
 
 /// What each subject shows last of each thing.
@@ -175,11 +204,14 @@ pub fn differs(scenario: &Scenario, theirs: &End, ours: &[End]) -> Vec<Violation
         }
     }
     for (at, (action, refused)) in &theirs.actions {
-        let here: Vec<bool> = ours.iter().filter_map(|end| Some(end.actions.get(at)?.1)).collect();
-        if !here.is_empty() && !here.contains(refused) {
-            let words = |refused: bool| if refused { "refused" } else { "taken" };
+        let here: Vec<u16> = ours.iter().filter_map(|end| Some(end.actions.get(at)?.1)).collect();
+        if let Some(first) = here.first()
+            && !here.contains(refused)
+        {
+            let words =
+                |refused: u16| if refused == 0 { "taken".to_owned() } else { format!("refused with `{refused}`") };
             differ(
-                format!("{action} is {}, and {} by the simulated service", words(*refused), words(!refused)),
+                format!("{action} is {}, and {} by the simulated service", words(*refused), words(*first)),
                 format!("action {}", at + 1),
             );
         }
@@ -210,6 +242,24 @@ fn told_otherwise(scenario: &Scenario, theirs: &End, ours: &[&End]) -> Vec<Viola
                 of(theirs).join(" | "),
                 of(plain).join(" | ")
             );
+            all.push(violation(scenario, ENDS_ALIKE, &text));
+        }
+    }
+    let things: BTreeSet<&Told> = theirs.once.keys().chain(plain.once.keys()).collect();
+    let none = BTreeSet::new();
+    for thing in things {
+        let (of, whose) = (&thing.of, if thing.is_cluster { "a cluster" } else { "a host" });
+        let of_end = |end: &'_ End| -> BTreeSet<String> { end.once.get(thing).unwrap_or(&none).clone() };
+        let (there, here): (_, Vec<_>) = (of_end(theirs), ours.iter().map(|end| of_end(end)).collect());
+        for value in there.iter().filter(|value| here.iter().all(|values| !values.contains(*value))) {
+            let what = &thing.what;
+            let text = format!("{what} of {whose} was once \"{value}\", and never on the simulated service; {of}");
+            all.push(violation(scenario, ENDS_ALIKE, &text));
+        }
+        let first = here.first().cloned().unwrap_or_default();
+        for value in first.difference(&there).filter(|value| here.iter().all(|values| values.contains(*value))) {
+            let what = &thing.what;
+            let text = format!("{what} of {whose} was never \"{value}\", and was once on the simulated service; {of}");
             all.push(violation(scenario, ENDS_ALIKE, &text));
         }
     }
@@ -279,6 +329,30 @@ mod tests {
         );
         let other = differ(&end("installed", "pending", &["c"]), &ours);
         assert_eq!(other, ["ends-alike: a cluster ends installed and error on the simulated service"]);
+    }
+
+    /// What was once so is compared with all orders: only some of them show what lasts a moment.
+    #[test]
+    fn what_was_once_so_is_compared() {
+        let catalogue = Catalogue::embedded();
+        let scenario = vlab_scenario::load(&catalogue.find("sno").unwrap(), &catalogue).unwrap();
+        let was = |values: &[&str]| {
+            let told = Told { is_cluster: true, what: "the status".to_owned(), of: "sno".to_owned() };
+            let values = values.iter().map(|value| (*value).to_owned()).collect();
+            End { once: BTreeMap::from([(told, values)]), ..end("installed", "success", &[]) }
+        };
+        let differ = |theirs: &End, ours: &[End]| -> Vec<String> {
+            differs(&scenario, theirs, ours).into_iter().map(|found| found.message).collect()
+        };
+        let ours = [was(&["ready", "insufficient"]), was(&["ready", "preparing"])];
+        assert_eq!(differ(&was(&["ready"]), &ours), [""; 0]);
+        assert_eq!(
+            differ(&was(&["preparing", "error"]), &ours),
+            [
+                "the status of a cluster was once \"error\", and never on the simulated service; sno",
+                "the status of a cluster was never \"ready\", and was once on the simulated service; sno",
+            ]
+        );
     }
 
     #[test]

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
-use vlab_drive::prepare::{HubChoice, Prepared};
+use vlab_drive::prepare::{HubChoice, Prepared, wants_machines};
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RESULT_VERSION, RunResult, exit};
 use vlab_judge::verdict;
 use vlab_lab::ledger::Ledger;
@@ -217,7 +217,7 @@ pub async fn run(prepared: &Prepared, options: RealOptions) -> RunOutcome {
     });
     let unmet = if let Some(why) = cannot_be_interleaved(&prepared.scenario) {
         Some(why)
-    } else if let Some(why) = no_hub(prepared, &options) {
+    } else if let Some(why) = no_hub(prepared, &options).or_else(|| wants_machines(&prepared.scenario)) {
         Some(why)
     } else {
         crate::needs::unmet(&needs, &options.runs).await

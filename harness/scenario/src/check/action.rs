@@ -138,7 +138,10 @@ impl Checker<'_> {
                 return Some(names);
             }
             self.refuse(&item.act.span, format!("`{kind}` needs hosts"), "which hosts?", "add `host` or `hosts`");
-        } else if let Some(text) = item.host.as_ref().or(item.hosts.as_ref()) {
+        } else if let Some(text) = item.host.as_ref().or(item.hosts.as_ref())
+            // Of an operation that there is not nobody knows what it is about.
+            && (kind != ActionKind::Request || Self::operation(item).is_some())
+        {
             self.refuse(&text.span, format!("`{kind}` is for a cluster, not for hosts"), "not used here", "remove it");
         }
         Some(vec![])

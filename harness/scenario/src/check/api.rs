@@ -230,3 +230,75 @@ impl Checker<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use crate::{Catalogue, SourceFile, load};
+
+    fn read(params: &str, action: &str, kube: bool) -> Result<crate::Scenario, String> {
+        let api = if kube { "api: kube\n" } else { "" };
+        let text = format!(
+            "version: 1\nname: t\n{api}cluster: {{topology: sno{params}}}\nhosts: [{{name: n}}]\nactions:\n- {{{action}, at: 5m}}\n"
+        );
+        load(&SourceFile::new("t.yaml", text), &Catalogue::embedded()).map_err(|error| error.to_string())
+    }
+
+    #[rstest]
+    #[case::of_a_host("do: request, operation: v2UpdateHost, host: n-0, body: {host_name: x}")]
+    #[case::of_the_only_cluster("do: request, operation: V2GetCredentials")]
+    #[case::of_the_service("do: request, operation: v2ListComponentVersions")]
+    #[case::with_a_parameter("do: request, operation: V2DownloadClusterFiles, with: {file_name: master.ign}")]
+    #[case::a_text("do: request, operation: V2UpdateClusterUISettings, body: x")]
+    fn what_the_api_has_can_be_asked_for(#[case] action: &str) {
+        let scenario = read(", params: {olm_operators: [{name: lvm}], tags: a}", action, false).unwrap();
+        assert_eq!(scenario.clusters[0].params.len(), 2);
+        assert!(scenario.actions[0].request.is_some());
+    }
+
+    #[rstest]
+    #[case::a_key_of_its_own(
+        ", params: {base_dns_domain: x}",
+        "do: install",
+        "write `base_domain`, outside of `params`"
+    )]
+    #[case::of_the_lab(", params: {pull_secret: x}", "do: install", "`pull_secret` is said by the lab itself")]
+    #[case::no_member(", params: {tagz: x}", "do: install", "did you mean `tags`?")]
+    #[case::of_another_type(", params: {schedulable_masters: x}", "do: install", "it is `true` or `false`")]
+    #[case::no_operation("", "do: request", "`request` asks for nothing")]
+    #[case::unknown("", "do: request, operation: V2UpdateClustr, hosts: all", "did you mean `V2UpdateCluster`")]
+    #[case::of_a_host_without("", "do: request, operation: v2UpdateHost, body: {}", "`request` needs hosts")]
+    #[case::without_its_body(
+        "",
+        "do: request, operation: V2UpdateCluster",
+        "needs a body (`v2-cluster-update-params`)"
+    )]
+    #[case::with_a_body("", "do: request, operation: V2GetCredentials, body: {}", "takes no body")]
+    #[case::no_text("", "do: request, operation: v2UpdateClusterInstallConfig, body: {a: 1}", "is a text")]
+    #[case::without_a_parameter("", "do: request, operation: V2DownloadClusterFiles", "needs `file_name`")]
+    #[case::another_parameter(
+        "",
+        "do: request, operation: V2GetCredentials, with: {a: b}",
+        "there is no parameter of `V2GetCredentials` `a`"
+    )]
+    #[case::another_value(
+        "",
+        "do: request, operation: V2DownloadClusterFiles, with: {file_name: mastr.ign}",
+        "did you mean `master.ign`"
+    )]
+    #[case::of_another_action("", "do: install, operation: V2GetCredentials", "`install` does not take this")]
+    fn what_it_has_not_is_refused(#[case] params: &str, #[case] action: &str, #[case] words: &str) {
+        let error = read(params, action, false).unwrap_err();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(error.matches('×').count(), 1, "{error}");
+    }
+
+    #[rstest]
+    #[case(", params: {tags: a}", "do: install")]
+    #[case("", "do: request, operation: V2GetCredentials")]
+    fn over_kubernetes_there_are_no_words_of_the_api(#[case] params: &str, #[case] action: &str) {
+        let error = read(params, action, true).unwrap_err();
+        assert!(error.contains("ask over REST"), "{error}");
+    }
+}

@@ -111,12 +111,12 @@ fn the_simulated_service_ends_like_itself() {
     assert_eq!(end.clusters["sno"], "installed");
     assert_eq!(end.hosts["node"], ["installed"]);
     let at = there.base.own_actions();
-    assert_eq!(end.actions[&at], ("cancel".to_owned(), true));
+    assert_eq!(end.actions[&at], ("cancel".to_owned(), 409));
     assert_eq!(differs(&there.scenario, end, &ours.ends), []);
     let mut other = end.clone();
     other.clusters.insert("sno".to_owned(), "error".to_owned());
     other.hosts.insert("node".to_owned(), vec!["error".to_owned()]);
-    other.actions.insert(at, ("cancel".to_owned(), false));
+    other.actions.insert(at, ("cancel".to_owned(), 0));
     let signatures: Vec<String> =
         differs(&there.scenario, &other, &ours.ends).into_iter().map(|found| found.signature).collect();
     assert_eq!(
@@ -124,7 +124,7 @@ fn the_simulated_service_ends_like_itself() {
         [
             "ends-alike: a cluster ends error and installed on the simulated service",
             "ends-alike: a host ends error and installed on the simulated service",
-            "ends-alike: cancel is taken and refused by the simulated service"
+            "ends-alike: cancel is taken and refused with # by the simulated service"
         ]
     );
     // What depends on the order there is no difference.
