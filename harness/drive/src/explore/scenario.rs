@@ -198,10 +198,7 @@ const AT_CLUSTER: &[ClusterStatus] = &[
 ];
 
 /// What users do more often than the rest, and what leads further.
-const FREQUENT: [ActionKind; 10] = [
-    ActionKind::Request,
-    ActionKind::Request,
-    ActionKind::Request,
+const FREQUENT: [ActionKind; 7] = [
     ActionKind::Request,
     ActionKind::Cancel,
     ActionKind::Cancel,

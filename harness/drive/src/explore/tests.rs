@@ -41,13 +41,18 @@ fn an_empty_tape_is_the_base_alone() {
 /// Mistakes that no table can have, planted in the service, are found within so many runs and reduced to what a person reads at a
 /// glance. The service as it is shows none of these signatures in as many.
 #[rstest]
-#[case::lost_update(Planted::NoLock, 60, "one-event-each")]
-#[case::timer_of_the_last_time(Planted::TimerSurvives, 40, "did not do BeginInstallation")]
-#[case::stale_read(Planted::StaleSteps, 50, "cancelled-only-stops")]
-fn what_is_planted_is_found_and_reduced(#[case] planted: Planted, #[case] most: u64, #[case] words: &str) {
+#[case::lost_update(Planted::NoLock, 5, 20, "one-event-each")]
+#[case::timer_of_the_last_time(Planted::TimerSurvives, 6, 60, "did not do BeginInstallation")]
+#[case::stale_read(Planted::StaleSteps, 7, 15, "cancelled-only-stops")]
+fn what_is_planted_is_found_and_reduced(
+    #[case] planted: Planted,
+    #[case] seed: u64,
+    #[case] most: u64,
+    #[case] words: &str,
+) {
     let (space, catalogue) = space(&["sno"], false);
     let search = |alter: &dyn Fn(&mut Prepared)| {
-        let mut search = Search::new(1, 1, Vec::new());
+        let mut search = Search::new(seed, 1, Vec::new());
         while search.runs() < most {
             let tried = attempt(&space, &catalogue, &search.propose(), alter).unwrap();
             if let Some(violation) = search.accept(&tried).into_iter().find(|v| v.signature.contains(words)) {
@@ -91,16 +96,46 @@ fn what_is_planted_is_found_and_reduced(#[case] planted: Planted, #[case] most: 
     "compact",
     "faults: [{name: f, at: {host: node-0, status: installing}, target: node-0, inject: duplicate-id, for: 5m, with: {of: node-1}}]"
 )]
+#[case::reset_before_the_controller_looks(
+    "sno",
+    "actions:\n\
+     - {do: cancel, cluster: c, after: {host: node-0, stage: Joined}, then: 60s}\n\
+     - {do: reset, cluster: c, after: {cluster: c, status: cancelled}}"
+)]
+#[case::made_a_master_on_day_2(
+    "grows",
+    "actions:\n\
+     - {do: allow-add-hosts, cluster: c, after: {cluster: c, status: installed}}\n\
+     - {do: patch-host, host: extra-0, role: master, after: {host: extra-0, status: discovering}}\n\
+     - {do: install-host, host: extra-0, after: {host: extra-0, status: known}, then: 5m}"
+)]
+#[case::deleted_before_it_is_told(
+    "arbiter",
+    "actions: [{do: delete-host, host: node-0, after: {cluster: c, status: preparing-for-installation}, then: 60s}]"
+)]
+#[case::killed_when_it_should_fail(
+    "sno",
+    "faults: [{name: f, at: {host: node-0, status: installing}, target: node-0, inject: reboot}]\n\
+     interleaving: {seed: 0, killed_before_writes: [28]}\ntolerate: [refused-connections]"
+)]
 fn what_was_the_labs_own_mistake_is_none_any_more(#[case] topology: &str, #[case] more: &str) {
     let catalogue = Catalogue::embedded();
-    let (count, vips) = match topology {
-        "sno" => (1, ""),
-        _ => (3, ", api_vips: [192.168.126.100], ingress_vips: [192.168.126.101]"),
+    const VIPS: &str = ", api_vips: [192.168.126.100], ingress_vips: [192.168.126.101]";
+    let (topology, version, hosts, vips) = match topology {
+        "sno" => ("sno", "4.18", "{name: node}", ""),
+        "grows" => ("sno", "4.18", "{name: node}, {name: extra, role: worker, day2: true}", ""),
+        "arbiter" => (
+            "compact, control_plane_count: 2",
+            "4.20",
+            "{name: node, count: 2, role: master}, {name: arbiter, role: arbiter}",
+            VIPS,
+        ),
+        topology => (topology, "4.18", "{name: node, count: 3}", VIPS),
     };
     let text = format!(
         "version: 1\nname: x\nseed: 1\nservice: {{kind: simulated, time_profile: fast}}\ncluster: {{name: c, topology: {topology}, \
-         openshift_version: \"4.18\", base_domain: lab.example, machine_networks: [192.168.126.0/24]{vips}}}\n\
-         hosts: [{{name: node, count: {count}, role: auto, profile: standard}}]\n{more}\nuntil: {{rest: 30m}}\nbudgets: {{total: 60h}}\n"
+         openshift_version: \"{version}\", base_domain: lab.example, machine_networks: [192.168.126.0/24]{vips}}}\n\
+         hosts: [{hosts}]\n{more}\nuntil: {{rest: 30m}}\nbudgets: {{total: 60h}}\n"
     );
     let source = vlab_scenario::SourceFile::new("x.yaml", text.into_bytes());
     let scenario = vlab_scenario::load(&source, &catalogue).unwrap_or_else(|error| panic!("{error:?}"));

@@ -85,7 +85,10 @@ impl Reader<'_> {
     /// Judges the bootstrap's stages of the installation that ends here. Only now is all known that happened inside the
     /// cluster, which may be recorded later than the stages that it allowed.
     pub(super) fn pivot(&mut self, cluster: usize) {
-        let members = self.clusters[cluster].members.clone();
+        let mut members = self.clusters[cluster].members.clone();
+        // A host that came on day 2 may have been made a master since.
+        let together = &self.clusters[cluster].installed_together;
+        members.retain(|member| together.is_empty() || together.contains(member));
         // Whose stage is it, where two machines report as one host?
         if self.ids_are_shared || self.clusters[cluster].inside.is_empty() {
             return;

@@ -145,9 +145,16 @@ impl<'h> Judge<'h> {
     fn cluster_status(&mut self, cluster: Uuid, to: ClusterStatus, (at, seq): (Timestamp, u64)) {
         // It does both at once, and waits for the answer.
         let limit = self.limits.settles() + self.limits.settings.cluster_monitor_interval / 4;
+        let leaves_within = self.limits.of_hosts(LEAVES_WITHIN);
         let line = self.clusters.entry(cluster).or_default();
         line.status = Some(to);
         match to {
+            // A cluster that is reset before the controller has looked has not ended for it.
+            ClusterStatus::Insufficient
+                if line.ended.is_some_and(|(then, _, seen_to)| !seen_to && at.since(then) <= leaves_within) =>
+            {
+                line.ended = None;
+            }
             ClusterStatus::PreparingForInstallation => {
                 *line = Line { status: line.status, has_olm: line.has_olm, ..Line::default() };
             }

@@ -95,6 +95,8 @@ pub(super) struct ClusterLine {
     pub(super) moved: Option<Moment>,
     /// How many installations of it have begun.
     pub(super) installations: usize,
+    /// Those that are installed by the present installation, and not added to it on day 2.
+    pub(super) installed_together: Vec<usize>,
     /// The user took the bootstrap away in the present installation.
     pub(super) bootstrap_was_taken: bool,
     pub(super) ends: Ends,
@@ -429,6 +431,10 @@ impl<'h> Reader<'h> {
                 }
             }
             ClusterStatus::Insufficient | ClusterStatus::Ready => self.clusters[cluster].total = 0,
+            ClusterStatus::Installing if from == Some(ClusterStatus::PreparingForInstallation) => {
+                let there = self.present(cluster).filter(|member| self.hosts[*member].status.is_some());
+                self.clusters[cluster].installed_together = there.collect();
+            }
             ClusterStatus::Finalizing => self.hosts_first(cluster, moment),
             ClusterStatus::Installed => {
                 self.all_installed(cluster, moment);

@@ -118,12 +118,18 @@ impl<'h> Judge<'h> {
     /// Which list of stages that host has, at that time.
     fn role(&self, host: Uuid, cluster: Uuid, at: Timestamp) -> Option<StageRole> {
         let statuses = &self.timeline.clusters.get(&cluster)?.statuses;
+        let role_of = |host: &Uuid| Some(self.timeline.hosts.get(host)?.roles.iter().rfind(|r| r.at <= at)?.to);
+        let (role, bootstrap) = role_of(&host)?;
         if statuses.iter().rfind(|s| s.at <= at).is_some_and(|s| s.to == ClusterStatus::AddingHosts) {
-            return Some(StageRole::Worker);
+            // Only a worker waits for a control plane, of which a master becomes a part.
+            return Some(if role == HostRole::Master { StageRole::Master } else { StageRole::Worker });
         }
-        let (role, bootstrap) = self.timeline.hosts.get(&host)?.roles.iter().rfind(|r| r.at <= at)?.to;
-        let controls = |role, _| matches!(role, HostRole::Master | HostRole::Bootstrap | HostRole::Arbiter);
-        match self.timeline.directory.hosts_with_role(cluster, controls).len() {
+        let controls = |host: &&Uuid| {
+            let role = role_of(host).map(|(role, _)| role);
+            matches!(role, Some(HostRole::Master | HostRole::Bootstrap | HostRole::Arbiter))
+        };
+        let members = self.timeline.directory.cluster_of.iter().filter(|(_, of)| **of == cluster);
+        match members.map(|(host, _)| host).filter(controls).count() {
             1 if bootstrap => Some(StageRole::SingleNode),
             _ => Some(stages::role_of_kind(role, bootstrap)),
         }

@@ -372,8 +372,9 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
         if again > NEAR && !calm.host(subject) {
             continue;
         }
-        // Nor does a host that is deleted meanwhile.
-        if deleted.get(&subject).is_some_and(|gone| *gone >= seen && gone.since(seen) <= again) {
+        // Of a host that was just deleted, or is meanwhile, nothing need be told.
+        let apart = |gone: Timestamp| if gone < seen { seen.since(gone) } else { gone.since(seen) };
+        if deleted.get(&subject).is_some_and(|gone| apart(*gone) <= again) {
             continue;
         }
         // What happened at the very end may be told after it; a service that is killed may not come to tell it.
