@@ -16,6 +16,7 @@ use super::checks::{
     complaints,
 };
 use super::clusters::{check_vip_allocation, is_oci};
+use super::usage;
 use crate::Core;
 use crate::refusal::Refusal;
 use crate::rows::{ClusterRow, InfraEnvRow};
@@ -121,7 +122,15 @@ pub(crate) fn create(core: &mut Core, now: Timestamp, params: InfraEnvCreatePara
         signing_key_generation: 0,
         ..InfraEnvRow::default()
     };
+    let (cluster, own) = (row.infra_env.cluster_id, &row.infra_env);
+    let (ignition, networks) = (own.ignition_config_override.is_some(), own.static_network_config.is_some());
+    let arguments = own.kernel_arguments.is_some();
     core.state.insert_infra_env(row);
+    usage::note(core, now, cluster, |usage| {
+        usage.ignition("infra-env", ignition);
+        usage.set("Static Network Config", networks);
+        usage.set("discovery kernel arguments", arguments);
+    });
     core.infra_env_event(now, id, "infra_env_registered", Severity::Info, format!("Registered infra env {id}"));
     core.announce_image(now, id);
     Ok(id)
@@ -259,6 +268,7 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, p: &InfraEnvUpda
     if let Some(cluster) = own.cluster_id.and_then(|id| core.state.cluster(id)) {
         check_image_type(cluster, arch, p.image_type.unwrap_or(own.type_))?;
     }
+    note_usage(core, now, own, p, (static_networks.as_deref(), kernel_arguments.is_some()));
     core.state.edit_infra_env(id, now, |row| {
         let i = &mut row.infra_env;
         let text = |place: &mut Option<String>, new: &Option<String>| {
@@ -294,6 +304,30 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, p: &InfraEnvUpda
     });
     core.announce_image(now, id);
     Ok(())
+}
+
+/// The cluster uses what is changed in its infra-env. An ignition that is taken away is not noticed.
+fn note_usage(
+    core: &mut Core,
+    now: Timestamp,
+    own: &InfraEnv,
+    p: &InfraEnvUpdateParams,
+    (networks, arguments): (Option<&str>, bool),
+) {
+    let ignition = p.ignition_config_override.as_deref().filter(|i| !i.is_empty());
+    let changed = ignition.is_some() && ignition != own.ignition_config_override.as_deref();
+    let moved = p.static_network_config.is_some() && networks != own.static_network_config.as_deref();
+    usage::note(core, now, own.cluster_id, |usage| {
+        if changed {
+            usage.ignition("infra-env", true);
+        }
+        if moved {
+            usage.set("Static Network Config", networks.is_some());
+        }
+        if p.kernel_arguments.is_some() {
+            usage.set("discovery kernel arguments", arguments);
+        }
+    });
 }
 
 /// Gives an infra-env mirrors of registries of its own, or takes them away.

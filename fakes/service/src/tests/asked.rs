@@ -199,3 +199,59 @@ fn the_bootstrap_collects_from_the_other_masters() {
     told.sort_unstable();
     assert_eq!(told, [(false, 0), (false, 0), (true, 2)]);
 }
+
+/// Names of the features that a cluster uses, and what is said about one of them.
+fn used(lab: &mut Lab, cluster: &str, feature: &str) -> (Vec<String>, Value) {
+    let shown = lab.ok(200, Method::Get, cluster, None);
+    let all: Value = serde_json::from_str(shown["feature_usage"].as_str().unwrap()).unwrap();
+    (all.as_object().unwrap().keys().cloned().collect(), all[feature].clone())
+}
+
+#[test]
+fn a_cluster_tells_which_features_it_uses() {
+    let mut lab = Lab::new(1);
+    let body = json!({"name": "c", "openshift_version": "4.16", "base_dns_domain": "example.com", "pull_secret": PULL_SECRET,
+        "http_proxy": "http://p.example.com:1", "tags": "a", "schedulable_masters": true,
+        "disk_encryption": {"enable_on": "all", "mode": "tpmv2"}, "platform": {"type": "nutanix"}});
+    let cluster = lab.ok(201, Method::Post, "/clusters", Some(body));
+    let path = format!("/clusters/{}", cluster["id"].as_str().unwrap());
+    let (names, platform) = used(&mut lab, &path, "Platform selection");
+    let all = "Cluster Tags, Disk encryption, Hyperthreading, Nutanix integration, OVN network type, Platform selection, Proxy";
+    assert_eq!(names.join(", "), all);
+    let expected =
+        json!({"id": "PLATFORM_SELECTION", "name": "Platform selection", "data": {"platform_type": "nutanix"}});
+    assert_eq!(platform, expected);
+    // Whatever a change does not name stays, but for the proxies.
+    let change = json!({"schedulable_masters": true, "additional_ntp_source": "a.example.com,b.example.com"});
+    lab.ok(201, Method::Patch, &path, Some(change));
+    let (names, sources) = used(&mut lab, &path, "Additional NTP Source");
+    assert!(names.contains(&"Schedulable masters".to_owned()) && !names.contains(&"Proxy".to_owned()), "{names:?}");
+    assert_eq!(sources["data"], json!({"source_count": 2}));
+    for (text, fips) in [(r#"{"fips": true, "networking": {"mtu": 1}}"#, true), (r#"{"fips": false}"#, false)] {
+        lab.ok(201, Method::Patch, &format!("{path}/install-config"), Some(json!(text)));
+        let (names, overrides) = used(&mut lab, &path, "Install Config Overrides");
+        assert_eq!(names.contains(&"FIPS".to_owned()), fips);
+        assert_eq!(overrides["data"], json!({"fips": true, "networking mtu": true}));
+    }
+}
+
+#[test]
+fn what_an_infra_env_has_are_features_of_its_cluster() {
+    let mut lab = Lab::new(1);
+    let mut fleet = Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    let (cluster, infra_env) = (format!("/clusters/{}", fleet.cluster), format!("/infra-envs/{}", fleet.infra_env));
+    let ignition = r#"{"ignition": {"version": "3.1.0"}}"#;
+    let change =
+        json!({"ignition_config_override": ignition, "kernel_arguments": [{"operation": "append", "value": "p"}]});
+    lab.ok(201, Method::Patch, &infra_env, Some(change));
+    let host = format!("{infra_env}/hosts/{}/ignition", fleet.hosts[0].id);
+    for (config, on_host) in [(ignition, true), ("", false)] {
+        lab.ok(201, Method::Patch, &host, Some(json!({"config": config})));
+        let (names, ignition) = used(&mut lab, &cluster, "Ignition Config Override");
+        assert!(names.contains(&"discovery kernel arguments".to_owned()), "{names:?}");
+        assert_eq!(ignition["data"], json!({"infra-env": true, "host": on_host}));
+    }
+    lab.ok(201, Method::Patch, &infra_env, Some(json!({"kernel_arguments": []})));
+    assert!(!used(&mut lab, &cluster, "SNO").0.contains(&"discovery kernel arguments".to_owned()));
+}
