@@ -174,6 +174,7 @@ fn check(core: &Core, p: &InfraEnvCreateParams) -> Result<Checked, Refusal> {
         check_vip_allocation(cluster.view.vip_dhcp_allocation(), &cluster.view)?;
         let image_type = p.image_type.unwrap_or(ImageType::FullIso);
         check_image_type(cluster, &arch, image_type)?;
+        check_managed(cluster, cluster.view.user_managed_networking(), &arch)?;
         if image_type == ImageType::FullIso && cluster.cluster().platform.as_ref().is_some_and(is_oci) {
             return Err(Refusal::invalid(
                 "cannot use Oracle Cloud Infrastructure external platform because it's not compatible with Full ISO",
@@ -206,13 +207,28 @@ fn check_os_image(core: &Core, version: Option<&str>, arch: &str) -> Result<(), 
 /// A mainframe does not boot from a minimal image. Only where the cluster is known is anything said about it.
 fn check_image_type(cluster: &ClusterRow, arch: &str, image_type: ImageType) -> Result<(), Refusal> {
     let version = cluster.view.openshift_version();
-    let is_judged = cluster.cluster().kind != "AddHostsCluster" && !version.is_empty();
-    if is_judged && arch == "s390x" && image_type == ImageType::MinimalIso {
+    if is_judged(cluster) && arch == "s390x" && image_type == ImageType::MinimalIso {
         return Err(Refusal::invalid(format!(
             "cannot use Minimal ISO because it's not compatible with the s390x architecture on version {version} of OpenShift"
         )));
     }
     Ok(())
+}
+
+/// On some architectures the user has to manage the networks.
+pub(crate) fn check_managed(cluster: &ClusterRow, umn: bool, arch: &str) -> Result<(), Refusal> {
+    let version = cluster.view.openshift_version();
+    if !umn && is_judged(cluster) && matches!(arch, "s390x" | "ppc64le") {
+        return Err(Refusal::invalid(format!(
+            "cannot use Cluster Managed Networking because it's not compatible with the {arch} architecture on version {version} of OpenShift"
+        )));
+    }
+    Ok(())
+}
+
+/// Is anything said about what goes together in the cluster?
+fn is_judged(cluster: &ClusterRow) -> bool {
+    cluster.cluster().kind != "AddHostsCluster" && !cluster.view.openshift_version().is_empty()
 }
 
 fn blank(now: Timestamp, id: Uuid, p: InfraEnvCreateParams, checked: Checked) -> InfraEnv {

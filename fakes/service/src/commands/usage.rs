@@ -1,5 +1,7 @@
 //! Which of the API's features a cluster uses: the JSON object in its `feature_usage`.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use vlab_api::Timestamp;
@@ -46,9 +48,10 @@ impl Usage {
         Self(noted.unwrap_or_default())
     }
 
-    /// Notes it.
+    /// Notes it, sorted by name.
     pub(crate) fn write(self, cluster: &mut Cluster) {
-        cluster.feature_usage = Some(Value::Object(self.0).to_string());
+        let sorted: BTreeMap<String, Value> = self.0.into_iter().collect();
+        cluster.feature_usage = Some(json!(sorted).to_string());
     }
 
     /// A feature is used, or is not.

@@ -112,6 +112,30 @@ fn a_release_of_several_architectures_makes_a_cluster_of_them() {
     let minimal = json!({"image_type": "minimal-iso"});
     let refused = lab.send(Method::Patch, &path, Some(&minimal));
     assert!(refused.status == 400 && String::from_utf8_lossy(&refused.body).contains("cannot use Minimal ISO"));
+    // And its networks are the user's.
+    let cluster = format!("/clusters/{}", cluster["id"].as_str().unwrap());
+    let refused = lab.send(Method::Patch, &cluster, Some(&json!({"user_managed_networking": false})));
+    assert!(refused.status == 400 && String::from_utf8_lossy(&refused.body).contains("cannot use Cluster Managed"));
+    lab.ok(201, Method::Patch, &cluster, Some(json!({"tags": "a"})));
+    let levels = lab.ok(200, Method::Get, "/support-levels/architectures?openshift_version=4.18", None);
+    assert_eq!(levels["architectures"]["MULTIARCH_RELEASE_IMAGE"], "tech-preview");
+}
+
+#[rstest]
+#[case(json!([]), false, 400)]
+#[case(json!([{"cidr": "192.168.126.0/24"}, {"cidr": "fd2e::/64"}]), false, 201)]
+#[case(json!([{"cidr": "192.168.126.0/24"}]), true, 400)]
+fn networks_of_both_families_need_machine_networks(
+    #[case] machine: Value,
+    #[case] user_balancer: bool,
+    #[case] status: u16,
+) {
+    let balancer = if user_balancer { "user-managed" } else { "cluster-managed" };
+    let body = json!({"name": "c", "openshift_version": "4.16", "base_dns_domain": "example.com", "pull_secret": PULL_SECRET,
+        "load_balancer": {"type": balancer}, "machine_networks": machine,
+        "service_networks": [{"cidr": "172.30.0.0/16"}, {"cidr": "fd02::/112"}]});
+    let answer = Lab::new(1).send(Method::Post, "/clusters", Some(&body));
+    assert_eq!(answer.status, status, "{}", String::from_utf8_lossy(&answer.body));
 }
 
 #[test]
@@ -254,4 +278,18 @@ fn what_an_infra_env_has_are_features_of_its_cluster() {
     }
     lab.ok(201, Method::Patch, &infra_env, Some(json!({"kernel_arguments": []})));
     assert!(!used(&mut lab, &cluster, "SNO").0.contains(&"discovery kernel arguments".to_owned()));
+}
+
+#[test]
+fn of_a_host_that_was_not_reached_every_way_is_null() {
+    let mut lab = Lab::new(1);
+    let fleet = Fleet::create(&mut lab, 1);
+    let id = Uuid::from_u128(3);
+    let output = json!({"extra": "data", "remote_hosts": [{"host_id": id}]}).to_string();
+    let reply =
+        json!({"step_id": "connectivity-check-1", "step_type": "connectivity-check", "exit_code": 0, "output": output});
+    lab.ok(204, Method::Post, &fleet.hosts[0].path(&fleet.infra_env, "instructions"), Some(reply));
+    let kept = lab.cluster(&fleet.cluster)["hosts"][0]["connectivity"].as_str().unwrap().to_owned();
+    let all = json!({"host_id": id, "l2_connectivity": null, "l3_connectivity": null, "mtu_report": null});
+    assert_eq!(serde_json::from_str::<Value>(&kept).unwrap(), json!({"remote_hosts": [all]}));
 }

@@ -137,6 +137,7 @@ fn check(core: &Core, p: &ClusterCreateParams) -> Result<Checked, Refusal> {
     let asked_umn = if count == 1 { p.user_managed_networking == Some(true) } else { umn };
     check_vip_owner(asked_umn, p.vip_dhcp_allocation.unwrap_or(false), user_balancer, &api, &ingress)?;
     check_vips_in(p.machine_networks.as_deref().unwrap_or(&[]), &api, &ingress)?;
+    check_dual_stack(p, user_balancer)?;
     core.check_architecture(&p.openshift_version, &arch)?;
     let release = core.supported(&p.openshift_version, &arch)?;
     // Hosts of any of its architectures may come, whichever was asked for.
@@ -153,6 +154,28 @@ fn check(core: &Core, p: &ClusterCreateParams) -> Result<Checked, Refusal> {
         platform,
         user_managed_networking: umn,
     })
+}
+
+/// Networks of both families want to be told in which networks the hosts are, and no load balancer of the user's.
+fn check_dual_stack(p: &ClusterCreateParams, user_balancer: bool) -> Result<(), Refusal> {
+    let asked = Cluster {
+        machine_networks: p.machine_networks.clone(),
+        cluster_networks: p.cluster_networks.clone(),
+        service_networks: p.service_networks.clone(),
+        ..Cluster::default()
+    };
+    if !ClusterView::new(asked).is_dual_stack() {
+        return Ok(());
+    }
+    if user_balancer {
+        return Err(Refusal::invalid(
+            "cannot use Dual-Stack because it's not compatible with User Managed Load Balancer",
+        ));
+    }
+    if p.machine_networks.as_deref().unwrap_or(&[]).is_empty() && p.vip_dhcp_allocation != Some(true) {
+        return Err(Refusal::invalid("Dual-stack cluster cannot be created with empty Machine Networks"));
+    }
+    Ok(())
 }
 
 /// Writes what was asked for into a blank cluster, and the defaults for the rest.

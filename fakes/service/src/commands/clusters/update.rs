@@ -16,6 +16,7 @@ use super::platform::{
 };
 use crate::Core;
 use crate::commands::checks::{check_changed_pull_secret, check_ntp, check_proxy, check_ssh_key};
+use crate::commands::infra_envs::check_managed;
 use crate::commands::usage::Usage;
 use crate::refusal::Refusal;
 use crate::rows::ClusterRow;
@@ -96,6 +97,10 @@ fn check<'a>(core: &Core, row: &ClusterRow, patch: &'a V2ClusterUpdateParams) ->
     let (platform, umn) = networking.unwrap_or((row.view.platform(), row.view.user_managed_networking()));
     if let Some(name) = &patch.name {
         check_name(name, platform)?;
+    }
+    let own = core.state.infra_envs().into_iter().filter(|r| r.infra_env.cluster_id == Some(row.cluster().id));
+    for infra_env in own {
+        check_managed(row, umn, infra_env.infra_env.cpu_architecture.as_deref().unwrap_or("x86_64"))?;
     }
     let user_balancer = match &patch.load_balancer {
         Some(balancer) => balancer.type_.as_deref() == Some("user-managed"),
