@@ -11,6 +11,7 @@ use vlab_installer::{Day2Input, day2_ignition};
 use super::clusters;
 use super::register::find;
 use super::steps::api_host;
+use super::usage;
 use crate::alteration::Conduct;
 use crate::refusal::Refusal;
 use crate::state::HostKey;
@@ -135,6 +136,7 @@ pub(crate) fn override_install_config(core: &mut Core, now: Timestamp, id: Uuid,
         if let Some(unknown) = members.keys().find(|k| !INSTALL_CONFIG.contains(&k.as_str())) {
             return Err(Refusal::invalid(format!("json: unknown field {}", go::quote(unknown))));
         }
+        usage::note(core, now, Some(id), |usage| usage.overrides(&members));
     }
     core.state.edit_cluster(id, now, |row| {
         row.view.cluster.install_config_overrides = Some(text).filter(|t| !t.is_empty());

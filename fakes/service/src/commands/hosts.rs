@@ -10,8 +10,8 @@ use vlab_model::disks;
 use vlab_model::validation::{FORBIDDEN_HOSTNAMES, HOSTNAME_PATTERN};
 
 use super::checks::check_ignition_text;
-use super::clusters;
 use super::register::{find, set_installation_disk};
+use super::usage::{self, Usage};
 use crate::Core;
 use crate::alteration::Conduct;
 use crate::monitor::in_installation;
@@ -51,7 +51,7 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, key: HostKey, patch: &Host
     }
     core.state.edit_host(key, now, |row| apply(row, patch, role, disk));
     if let (Some(_), Some(id)) = (&patch.host_name, row.host().cluster_id) {
-        core.state.edit_cluster(id, now, |row| clusters::note_requested_hostname(&mut row.view));
+        usage::note(core, now, Some(id), Usage::hostname);
     }
     match row.host().cluster_id {
         Some(id) => core.refresh_interactively(now, id),
@@ -284,10 +284,12 @@ pub(crate) fn set_ignition_override(
     key: HostKey,
     config: Option<String>,
 ) -> Result<(), Refusal> {
-    find(core, key)?;
+    let cluster = find(core, key)?.host().cluster_id;
     if let Some(config) = &config {
         check_ignition_text(config)?;
     }
+    let used = config.as_ref().is_some_and(|c| !c.is_empty());
+    usage::note(core, now, cluster, |usage| usage.ignition("host", used));
     core.state.edit_host(key, now, |row| row.view.host.ignition_config_overrides = config);
     let text = format!("Host {}: custom discovery ignition config was applied", core.host_name(key));
     core.host_event_apart(now, key, "host_discovery_ignition_config_applied", Severity::Info, text);

@@ -16,6 +16,7 @@ use super::checks::{
     complaints,
 };
 use super::clusters::{check_vip_allocation, is_oci};
+use super::usage;
 use crate::Core;
 use crate::refusal::Refusal;
 use crate::rows::{ClusterRow, InfraEnvRow};
@@ -121,7 +122,15 @@ pub(crate) fn create(core: &mut Core, now: Timestamp, params: InfraEnvCreatePara
         signing_key_generation: 0,
         ..InfraEnvRow::default()
     };
+    let (cluster, own) = (row.infra_env.cluster_id, &row.infra_env);
+    let (ignition, networks) = (own.ignition_config_override.is_some(), own.static_network_config.is_some());
+    let arguments = own.kernel_arguments.is_some();
     core.state.insert_infra_env(row);
+    usage::note(core, now, cluster, |usage| {
+        usage.ignition("infra-env", ignition);
+        usage.set("Static Network Config", networks);
+        usage.set("discovery kernel arguments", arguments);
+    });
     core.infra_env_event(now, id, "infra_env_registered", Severity::Info, format!("Registered infra env {id}"));
     core.announce_image(now, id);
     Ok(id)
@@ -165,6 +174,7 @@ fn check(core: &Core, p: &InfraEnvCreateParams) -> Result<Checked, Refusal> {
         check_vip_allocation(cluster.view.vip_dhcp_allocation(), &cluster.view)?;
         let image_type = p.image_type.unwrap_or(ImageType::FullIso);
         check_image_type(cluster, &arch, image_type)?;
+        check_managed(cluster, cluster.view.user_managed_networking(), &arch)?;
         if image_type == ImageType::FullIso && cluster.cluster().platform.as_ref().is_some_and(is_oci) {
             return Err(Refusal::invalid(
                 "cannot use Oracle Cloud Infrastructure external platform because it's not compatible with Full ISO",
@@ -197,13 +207,28 @@ fn check_os_image(core: &Core, version: Option<&str>, arch: &str) -> Result<(), 
 /// A mainframe does not boot from a minimal image. Only where the cluster is known is anything said about it.
 fn check_image_type(cluster: &ClusterRow, arch: &str, image_type: ImageType) -> Result<(), Refusal> {
     let version = cluster.view.openshift_version();
-    let is_judged = cluster.cluster().kind != "AddHostsCluster" && !version.is_empty();
-    if is_judged && arch == "s390x" && image_type == ImageType::MinimalIso {
+    if is_judged(cluster) && arch == "s390x" && image_type == ImageType::MinimalIso {
         return Err(Refusal::invalid(format!(
             "cannot use Minimal ISO because it's not compatible with the s390x architecture on version {version} of OpenShift"
         )));
     }
     Ok(())
+}
+
+/// On some architectures the user has to manage the networks.
+pub(crate) fn check_managed(cluster: &ClusterRow, umn: bool, arch: &str) -> Result<(), Refusal> {
+    let version = cluster.view.openshift_version();
+    if !umn && is_judged(cluster) && matches!(arch, "s390x" | "ppc64le") {
+        return Err(Refusal::invalid(format!(
+            "cannot use Cluster Managed Networking because it's not compatible with the {arch} architecture on version {version} of OpenShift"
+        )));
+    }
+    Ok(())
+}
+
+/// Is anything said about what goes together in the cluster?
+fn is_judged(cluster: &ClusterRow) -> bool {
+    cluster.cluster().kind != "AddHostsCluster" && !cluster.view.openshift_version().is_empty()
 }
 
 fn blank(now: Timestamp, id: Uuid, p: InfraEnvCreateParams, checked: Checked) -> InfraEnv {
@@ -259,6 +284,7 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, p: &InfraEnvUpda
     if let Some(cluster) = own.cluster_id.and_then(|id| core.state.cluster(id)) {
         check_image_type(cluster, arch, p.image_type.unwrap_or(own.type_))?;
     }
+    note_usage(core, now, own, p, (static_networks.as_deref(), kernel_arguments.is_some()));
     core.state.edit_infra_env(id, now, |row| {
         let i = &mut row.infra_env;
         let text = |place: &mut Option<String>, new: &Option<String>| {
@@ -294,6 +320,30 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, p: &InfraEnvUpda
     });
     core.announce_image(now, id);
     Ok(())
+}
+
+/// The cluster uses what is changed in its infra-env. An ignition that is taken away is not noticed.
+fn note_usage(
+    core: &mut Core,
+    now: Timestamp,
+    own: &InfraEnv,
+    p: &InfraEnvUpdateParams,
+    (networks, arguments): (Option<&str>, bool),
+) {
+    let ignition = p.ignition_config_override.as_deref().filter(|i| !i.is_empty());
+    let changed = ignition.is_some() && ignition != own.ignition_config_override.as_deref();
+    let moved = p.static_network_config.is_some() && networks != own.static_network_config.as_deref();
+    usage::note(core, now, own.cluster_id, |usage| {
+        if changed {
+            usage.ignition("infra-env", true);
+        }
+        if moved {
+            usage.set("Static Network Config", networks.is_some());
+        }
+        if p.kernel_arguments.is_some() {
+            usage.set("discovery kernel arguments", arguments);
+        }
+    });
 }
 
 /// Gives an infra-env mirrors of registries of its own, or takes them away.

@@ -13,6 +13,7 @@ use vlab_model::view::{HostView, Scope};
 
 use super::clusters::find_to_change;
 use super::register::find;
+use super::usage;
 use crate::Core;
 use crate::alteration::Conduct;
 use crate::machines::NO_TRANSITION;
@@ -53,6 +54,7 @@ pub(crate) fn install(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), R
     if core.does(Conduct::RolesNotSettled) {
         assigned.clear();
     }
+    let has_open = hosts.iter().any(|h| is_open(h));
     for (host_id, role) in assigned {
         let Some(host) = hosts.iter().find(|h| h.host().id == host_id) else { continue };
         core.state.edit_host((host.infra_env_id(), host_id), now, |row| {
@@ -80,7 +82,15 @@ pub(crate) fn install(core: &mut Core, now: Timestamp, id: Uuid) -> Result<(), R
             core.host_event(now, key, "host_bootstrap_set", Severity::Info, text);
         }
     }
-    if row.cluster().ignored_host_validations.is_some() || row.cluster().ignored_cluster_validations.is_some() {
+    let ignores =
+        row.cluster().ignored_host_validations.is_some() || row.cluster().ignored_cluster_validations.is_some();
+    usage::note(core, now, Some(id), |usage| {
+        if ignores {
+            usage.set("Validations have been ignored for this cluster", true);
+        }
+        usage.set("auto assign role", has_open && hosts.len() > 3);
+    });
+    if ignores {
         let text = "Some validations are ignored in this installation".to_owned();
         core.cluster_event(now, id, "validations_ignored", Severity::Info, text);
     }

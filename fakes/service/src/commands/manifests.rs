@@ -7,7 +7,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{CreateManifestParams, Manifest, UpdateManifestParams};
 
-use super::clusters::feature_usage;
+use super::usage::Usage;
 use crate::Core;
 use crate::refusal::Refusal;
 
@@ -74,7 +74,9 @@ fn note_custom_manifests(core: &mut Core, now: Timestamp, id: Uuid) {
     let any = core.state.files_under(&format!("{id}/manifests/user/")).next().is_some();
     core.state.edit_cluster(id, now, |row| {
         row.view.has_custom_manifests = any;
-        row.view.cluster.feature_usage = Some(feature_usage(&row.view));
+        let mut usage = Usage::of(&row.view.cluster);
+        usage.set("Custom manifest", any);
+        usage.write(&mut row.view.cluster);
     });
 }
 

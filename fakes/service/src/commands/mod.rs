@@ -19,3 +19,4 @@ pub(crate) mod progress;
 pub(crate) mod register;
 pub(crate) mod replies;
 pub(crate) mod steps;
+pub(crate) mod usage;

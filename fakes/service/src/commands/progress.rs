@@ -136,9 +136,12 @@ fn progress_text(name: &str, stage: HostStage, info: &str) -> String {
 }
 
 impl Core {
-    /// Stages that the cluster's hosts reached, of all that they have.
+    /// Stages that the cluster's hosts reached, of all that they have. A cluster that only takes more hosts has no progress.
     fn update_installing_percentage(&mut self, now: Timestamp, id: Uuid) {
         let Some(cluster) = self.state.cluster(id).cloned() else { return };
+        if cluster.cluster().kind == "AddHostsCluster" {
+            return;
+        }
         let hosts = self.state.hosts_of_cluster(id);
         let reached = hosts
             .iter()

@@ -97,7 +97,11 @@ impl Core {
             StepType::Inventory => self.store_inventory(now, key, parse(output)?)?,
             StepType::ConnectivityCheck => {
                 let report: ConnectivityReport = parse(output)?;
-                self.state.edit_host(key, now, |row| row.view.set_connectivity(report));
+                let text = connectivity_text(&report);
+                self.state.edit_host(key, now, |row| {
+                    row.view.set_connectivity(report);
+                    row.view.host.connectivity = text.map(Into::into);
+                });
             }
             StepType::FreeNetworkAddresses => {
                 let free: Vec<FreeNetworkAddresses> = parse(output)?;
@@ -330,4 +334,15 @@ fn with_null_cnames(text: &str) -> String {
         }
     }
     value.to_string()
+}
+
+/// What is kept of a report: of every host that was asked for, each way to reach it, be it `null`.
+fn connectivity_text(report: &ConnectivityReport) -> Option<String> {
+    let mut kept = serde_json::to_value(report).ok()?;
+    for host in kept["remote_hosts"].as_array_mut().into_iter().flatten().filter_map(|host| host.as_object_mut()) {
+        for way in ["l2_connectivity", "l3_connectivity", "mtu_report"] {
+            host.entry(way).or_insert_with(|| serde_json::Value::Null);
+        }
+    }
+    Some(kept.to_string())
 }

@@ -240,7 +240,8 @@ pub(super) fn architectures(call: &mut RestCall<'_>) -> RestResult {
         ("MULTIARCH_RELEASE_IMAGE", "multi"),
     ] {
         let on = call.core.release(&version, arch).is_some();
-        levels.insert(name.to_owned(), json!(if on { "supported" } else { "unavailable" }));
+        let supported = if arch == "multi" { "tech-preview" } else { "supported" };
+        levels.insert(name.to_owned(), json!(if on { supported } else { "unavailable" }));
     }
     Ok(Response::json(200, &json!({ "architectures": levels })))
 }

@@ -112,6 +112,30 @@ fn a_release_of_several_architectures_makes_a_cluster_of_them() {
     let minimal = json!({"image_type": "minimal-iso"});
     let refused = lab.send(Method::Patch, &path, Some(&minimal));
     assert!(refused.status == 400 && String::from_utf8_lossy(&refused.body).contains("cannot use Minimal ISO"));
+    // And its networks are the user's.
+    let cluster = format!("/clusters/{}", cluster["id"].as_str().unwrap());
+    let refused = lab.send(Method::Patch, &cluster, Some(&json!({"user_managed_networking": false})));
+    assert!(refused.status == 400 && String::from_utf8_lossy(&refused.body).contains("cannot use Cluster Managed"));
+    lab.ok(201, Method::Patch, &cluster, Some(json!({"tags": "a"})));
+    let levels = lab.ok(200, Method::Get, "/support-levels/architectures?openshift_version=4.18", None);
+    assert_eq!(levels["architectures"]["MULTIARCH_RELEASE_IMAGE"], "tech-preview");
+}
+
+#[rstest]
+#[case(json!([]), false, 400)]
+#[case(json!([{"cidr": "192.168.126.0/24"}, {"cidr": "fd2e::/64"}]), false, 201)]
+#[case(json!([{"cidr": "192.168.126.0/24"}]), true, 400)]
+fn networks_of_both_families_need_machine_networks(
+    #[case] machine: Value,
+    #[case] user_balancer: bool,
+    #[case] status: u16,
+) {
+    let balancer = if user_balancer { "user-managed" } else { "cluster-managed" };
+    let body = json!({"name": "c", "openshift_version": "4.16", "base_dns_domain": "example.com", "pull_secret": PULL_SECRET,
+        "load_balancer": {"type": balancer}, "machine_networks": machine,
+        "service_networks": [{"cidr": "172.30.0.0/16"}, {"cidr": "fd02::/112"}]});
+    let answer = Lab::new(1).send(Method::Post, "/clusters", Some(&body));
+    assert_eq!(answer.status, status, "{}", String::from_utf8_lossy(&answer.body));
 }
 
 #[test]
@@ -198,4 +222,74 @@ fn the_bootstrap_collects_from_the_other_masters() {
     }
     told.sort_unstable();
     assert_eq!(told, [(false, 0), (false, 0), (true, 2)]);
+}
+
+/// Names of the features that a cluster uses, and what is said about one of them.
+fn used(lab: &mut Lab, cluster: &str, feature: &str) -> (Vec<String>, Value) {
+    let shown = lab.ok(200, Method::Get, cluster, None);
+    let all: Value = serde_json::from_str(shown["feature_usage"].as_str().unwrap()).unwrap();
+    (all.as_object().unwrap().keys().cloned().collect(), all[feature].clone())
+}
+
+#[test]
+fn a_cluster_tells_which_features_it_uses() {
+    let mut lab = Lab::new(1);
+    let body = json!({"name": "c", "openshift_version": "4.16", "base_dns_domain": "example.com", "pull_secret": PULL_SECRET,
+        "http_proxy": "http://p.example.com:1", "tags": "a", "schedulable_masters": true,
+        "disk_encryption": {"enable_on": "all", "mode": "tpmv2"}, "platform": {"type": "nutanix"}});
+    let cluster = lab.ok(201, Method::Post, "/clusters", Some(body));
+    let path = format!("/clusters/{}", cluster["id"].as_str().unwrap());
+    let (names, platform) = used(&mut lab, &path, "Platform selection");
+    let all = "Cluster Tags, Disk encryption, Hyperthreading, Nutanix integration, OVN network type, Platform selection, Proxy";
+    assert_eq!(names.join(", "), all);
+    let expected =
+        json!({"id": "PLATFORM_SELECTION", "name": "Platform selection", "data": {"platform_type": "nutanix"}});
+    assert_eq!(platform, expected);
+    // Whatever a change does not name stays, but for the proxies.
+    let change = json!({"schedulable_masters": true, "additional_ntp_source": "a.example.com,b.example.com"});
+    lab.ok(201, Method::Patch, &path, Some(change));
+    let (names, sources) = used(&mut lab, &path, "Additional NTP Source");
+    assert!(names.contains(&"Schedulable masters".to_owned()) && !names.contains(&"Proxy".to_owned()), "{names:?}");
+    assert_eq!(sources["data"], json!({"source_count": 2}));
+    for (text, fips) in [(r#"{"fips": true, "networking": {"mtu": 1}}"#, true), (r#"{"fips": false}"#, false)] {
+        lab.ok(201, Method::Patch, &format!("{path}/install-config"), Some(json!(text)));
+        let (names, overrides) = used(&mut lab, &path, "Install Config Overrides");
+        assert_eq!(names.contains(&"FIPS".to_owned()), fips);
+        assert_eq!(overrides["data"], json!({"fips": true, "networking mtu": true}));
+    }
+}
+
+#[test]
+fn what_an_infra_env_has_are_features_of_its_cluster() {
+    let mut lab = Lab::new(1);
+    let mut fleet = Fleet::create(&mut lab, 1);
+    fleet.until(&mut lab, "ready");
+    let (cluster, infra_env) = (format!("/clusters/{}", fleet.cluster), format!("/infra-envs/{}", fleet.infra_env));
+    let ignition = r#"{"ignition": {"version": "3.1.0"}}"#;
+    let change =
+        json!({"ignition_config_override": ignition, "kernel_arguments": [{"operation": "append", "value": "p"}]});
+    lab.ok(201, Method::Patch, &infra_env, Some(change));
+    let host = format!("{infra_env}/hosts/{}/ignition", fleet.hosts[0].id);
+    for (config, on_host) in [(ignition, true), ("", false)] {
+        lab.ok(201, Method::Patch, &host, Some(json!({"config": config})));
+        let (names, ignition) = used(&mut lab, &cluster, "Ignition Config Override");
+        assert!(names.contains(&"discovery kernel arguments".to_owned()), "{names:?}");
+        assert_eq!(ignition["data"], json!({"infra-env": true, "host": on_host}));
+    }
+    lab.ok(201, Method::Patch, &infra_env, Some(json!({"kernel_arguments": []})));
+    assert!(!used(&mut lab, &cluster, "SNO").0.contains(&"discovery kernel arguments".to_owned()));
+}
+
+#[test]
+fn of_a_host_that_was_not_reached_every_way_is_null() {
+    let mut lab = Lab::new(1);
+    let fleet = Fleet::create(&mut lab, 1);
+    let id = Uuid::from_u128(3);
+    let output = json!({"extra": "data", "remote_hosts": [{"host_id": id}]}).to_string();
+    let reply =
+        json!({"step_id": "connectivity-check-1", "step_type": "connectivity-check", "exit_code": 0, "output": output});
+    lab.ok(204, Method::Post, &fleet.hosts[0].path(&fleet.infra_env, "instructions"), Some(reply));
+    let kept = lab.cluster(&fleet.cluster)["hosts"][0]["connectivity"].as_str().unwrap().to_owned();
+    let all = json!({"host_id": id, "l2_connectivity": null, "l3_connectivity": null, "mtu_report": null});
+    assert_eq!(serde_json::from_str::<Value>(&kept).unwrap(), json!({"remote_hosts": [all]}));
 }

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use serde_json::json;
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{
@@ -25,6 +24,7 @@ use super::platform::{
 };
 use crate::Core;
 use crate::commands::checks::{check_ntp, check_proxy, check_pull_secret, check_ssh_key};
+use crate::commands::usage::Usage;
 use crate::refusal::Refusal;
 use crate::rows::{ClusterPrivate, ClusterRow};
 
@@ -82,46 +82,6 @@ fn blank(core: &mut Core, now: Timestamp, id: Uuid, kind: &str) -> ClusterRow {
     }
 }
 
-/// What of the API's features the cluster uses, as JSON text. What others have noted stays.
-pub(crate) fn feature_usage(view: &ClusterView) -> String {
-    let c = &view.cluster;
-    let noted = c.feature_usage.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let mut features: serde_json::Map<String, serde_json::Value> = noted.unwrap_or_default();
-    for (name, id, used) in [
-        ("OVN network type", "OVN_NETWORK_TYPE", c.network_type.as_deref() == Some("OVNKubernetes")),
-        ("SNO", "SNO", view.is_sno()),
-        ("Proxy", "PROXY", c.http_proxy.is_some() || c.https_proxy.is_some()),
-        ("Additional NTP Source", "ADDITIONAL_NTP_SOURCE", c.additional_ntp_source.is_some()),
-        ("Schedulable masters", "SCHEDULABLE_MASTERS", c.schedulable_masters == Some(true)),
-        ("Custom manifest", "CUSTOM_MANIFEST", view.has_custom_manifests),
-    ] {
-        if used {
-            features.insert(name.into(), json!({"id": id, "name": name}));
-        } else {
-            features.remove(name);
-        }
-    }
-    let hyperthreading = c.hyperthreading.as_deref().unwrap_or("all");
-    if hyperthreading == "none" {
-        features.remove("Hyperthreading");
-    } else {
-        features.insert(
-            "Hyperthreading".into(),
-            json!({"data": {"hyperthreading_enabled": hyperthreading}, "id": "HYPERTHREADING", "name": "Hyperthreading"}),
-        );
-    }
-    serde_json::Value::Object(features).to_string()
-}
-
-/// The user has given a host of the cluster a name.
-pub(crate) fn note_requested_hostname(view: &mut ClusterView) {
-    const NAME: &str = "Requested hostname";
-    let noted = view.cluster.feature_usage.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let mut features: serde_json::Map<String, serde_json::Value> = noted.unwrap_or_default();
-    features.insert(NAME.into(), json!({"data": {"host_count": 1}, "id": "REQUESTED_HOSTNAME", "name": NAME}));
-    view.cluster.feature_usage = Some(serde_json::Value::Object(features).to_string());
-}
-
 pub(super) fn some_text(text: Option<String>) -> Option<String> {
     text.filter(|t| !t.is_empty())
 }
@@ -144,7 +104,7 @@ pub(crate) fn create(core: &mut Core, now: Timestamp, params: ClusterCreateParam
     row.private.pull_secret.clone_from(&params.pull_secret);
     fill(&mut row.view.cluster, params, checked, &core.config.settings);
     row.view.has_pull_secret = true;
-    row.view.cluster.feature_usage = Some(feature_usage(&row.view));
+    Usage::of_new(&row.view).write(&mut row.view.cluster);
     core.state.insert_cluster(row);
     let text = "Successfully registered cluster".to_owned();
     core.cluster_event(now, id, "cluster_registration_succeeded", Severity::Info, text);
@@ -177,6 +137,7 @@ fn check(core: &Core, p: &ClusterCreateParams) -> Result<Checked, Refusal> {
     let asked_umn = if count == 1 { p.user_managed_networking == Some(true) } else { umn };
     check_vip_owner(asked_umn, p.vip_dhcp_allocation.unwrap_or(false), user_balancer, &api, &ingress)?;
     check_vips_in(p.machine_networks.as_deref().unwrap_or(&[]), &api, &ingress)?;
+    check_dual_stack(p, user_balancer)?;
     core.check_architecture(&p.openshift_version, &arch)?;
     let release = core.supported(&p.openshift_version, &arch)?;
     // Hosts of any of its architectures may come, whichever was asked for.
@@ -193,6 +154,28 @@ fn check(core: &Core, p: &ClusterCreateParams) -> Result<Checked, Refusal> {
         platform,
         user_managed_networking: umn,
     })
+}
+
+/// Networks of both families want to be told in which networks the hosts are, and no load balancer of the user's.
+fn check_dual_stack(p: &ClusterCreateParams, user_balancer: bool) -> Result<(), Refusal> {
+    let asked = Cluster {
+        machine_networks: p.machine_networks.clone(),
+        cluster_networks: p.cluster_networks.clone(),
+        service_networks: p.service_networks.clone(),
+        ..Cluster::default()
+    };
+    if !ClusterView::new(asked).is_dual_stack() {
+        return Ok(());
+    }
+    if user_balancer {
+        return Err(Refusal::invalid(
+            "cannot use Dual-Stack because it's not compatible with User Managed Load Balancer",
+        ));
+    }
+    if p.machine_networks.as_deref().unwrap_or(&[]).is_empty() && p.vip_dhcp_allocation != Some(true) {
+        return Err(Refusal::invalid("Dual-stack cluster cannot be created with empty Machine Networks"));
+    }
+    Ok(())
 }
 
 /// Writes what was asked for into a blank cluster, and the defaults for the rest.

@@ -12,7 +12,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::{ClusterStatus, ClusterValidationId, HostValidationId, IgnoredValidations, Severity};
 use vlab_model::validation;
 
-pub(crate) use create::{create, create_disconnected, feature_usage, import, note_requested_hostname};
+pub(crate) use create::{create, create_disconnected, import};
 pub(crate) use platform::{check_vip_allocation, is_oci};
 pub(crate) use update::update;
 

@@ -5,7 +5,7 @@ use vlab_api::Timestamp;
 use vlab_api::types::{Platform, PlatformType, Severity, V2ClusterUpdateParams, VipVerification};
 use vlab_model::network;
 
-use super::create::{feature_usage, some_text};
+use super::create::some_text;
 use super::networks::{
     api_vips, check_networks, check_two_vips, check_vip_owner, check_vips, ingress_vips, ips_of_api, ips_of_ingress,
     owned_cluster_networks, owned_machine_networks, owned_service_networks,
@@ -16,6 +16,8 @@ use super::platform::{
 };
 use crate::Core;
 use crate::commands::checks::{check_changed_pull_secret, check_ntp, check_proxy, check_ssh_key};
+use crate::commands::infra_envs::check_managed;
+use crate::commands::usage::Usage;
 use crate::refusal::Refusal;
 use crate::rows::ClusterRow;
 use crate::state::is_open;
@@ -61,7 +63,18 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, patch: &V2Cluste
         core.derive_machine_networks(now, id);
     }
     core.refresh_interactively(now, id);
+    note_virtual_hosts(core, now, id);
     Ok(())
+}
+
+fn note_virtual_hosts(core: &mut Core, now: Timestamp, id: Uuid) {
+    let hosts = core.state.hosts_of_cluster(id);
+    let views: Vec<_> = hosts.iter().map(|h| &h.view).collect();
+    core.state.edit_cluster(id, now, |row| {
+        let mut usage = Usage::of(&row.view.cluster);
+        usage.virtual_hosts(&row.view, &views);
+        usage.write(&mut row.view.cluster);
+    });
 }
 
 /// All checks; of several mistakes the real service tells the first, so their order counts.
@@ -84,6 +97,10 @@ fn check<'a>(core: &Core, row: &ClusterRow, patch: &'a V2ClusterUpdateParams) ->
     let (platform, umn) = networking.unwrap_or((row.view.platform(), row.view.user_managed_networking()));
     if let Some(name) = &patch.name {
         check_name(name, platform)?;
+    }
+    let own = core.state.infra_envs().into_iter().filter(|r| r.infra_env.cluster_id == Some(row.cluster().id));
+    for infra_env in own {
+        check_managed(row, umn, infra_env.infra_env.cpu_architecture.as_deref().unwrap_or("x86_64"))?;
     }
     let user_balancer = match &patch.load_balancer {
         Some(balancer) => balancer.type_.as_deref() == Some("user-managed"),
@@ -276,6 +293,7 @@ fn check_imported(row: &ClusterRow, patch: &V2ClusterUpdateParams) -> Result<(),
 
 impl Change<'_> {
     fn apply(&self, now: Timestamp, row: &mut ClusterRow) {
+        let before = row.view.cluster.clone();
         self.apply_texts(row);
         self.apply_settings(row);
         self.apply_networks(now, row);
@@ -284,7 +302,9 @@ impl Change<'_> {
             row.view.cluster.pull_secret_set = Some(true);
             row.private.pull_secret.clone_from(secret);
         }
-        row.view.cluster.feature_usage = Some(feature_usage(&row.view));
+        let mut usage = Usage::of(&row.view.cluster);
+        usage.change(&before, &row.view, self.patch);
+        usage.write(&mut row.view.cluster);
     }
 
     fn apply_texts(&self, row: &mut ClusterRow) {
