@@ -67,6 +67,9 @@ pub struct SessionItem {
     /// What its hosts are, where that was chosen beside the scenario: `simulated` or `vm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<String>,
+    /// How the service is asked, where that is another way than the scenario's: `rest` or `kube`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<String>,
     /// The snapshot that it goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,

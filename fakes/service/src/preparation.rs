@@ -126,8 +126,7 @@ impl Core {
         };
         let files = vlab_installer::generate(&input).map_err(|e| e.to_string())?;
         let mut files: Vec<(String, Vec<u8>)> = files.into_iter().map(|f| (f.name, f.bytes)).collect();
-        // No operator is built in that would bring manifests of its own.
-        files.push(("custom_manifests.json".to_owned(), b"[]".to_vec()));
+        files.push(("custom_manifests.json".to_owned(), crate::commands::clusters::operator_manifests(row)));
         files.push(("custom_manifests.yaml".to_owned(), Vec::new()));
         Ok(files)
     }

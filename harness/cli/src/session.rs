@@ -16,7 +16,7 @@ use vlab_run::live::{Screen, Show};
 use vlab_run::real::RealOptions;
 use vlab_run::session::{self, Front, LATEST, RunOrder, SessionPlan, Tried, find_session};
 use vlab_run::snapshot::Snapshot;
-use vlab_scenario::Catalogue;
+use vlab_scenario::{Catalogue, FrontDoor};
 
 use crate::args::{Options, SeriesArgs, interrupted};
 use crate::error::{CliError, ExitResult as Exit};
@@ -271,6 +271,7 @@ pub(crate) async fn rerun(args: RerunArgs) -> Exit {
             real_node: node.clone(),
             hub: args.options.lab.hub()?,
             hosts,
+            api: item.api.as_deref().and_then(FrontDoor::from_word),
             ..Choices::default()
         };
         if let Some(from) = &from {

@@ -690,6 +690,12 @@ impl Prepared {
         }
     }
 
+    /// The door by which the service is asked, where that is another one than the scenario's.
+    pub fn other_door(&self) -> Option<FrontDoor> {
+        let door = if self.kube { FrontDoor::Kube } else { FrontDoor::Rest };
+        (door != self.scenario.api).then_some(door)
+    }
+
     /// Command that repeats the run.
     pub fn how_to_repeat(&self, verb: &str) -> String {
         let profile = if self.time_profile == self.usual_time_profile {
@@ -713,11 +719,7 @@ impl Prepared {
             (_, true, true) => " --hosts vm",
             (_, true, false) => " --hosts sim",
         };
-        let api = match (self.kube, self.scenario.api) {
-            (true, FrontDoor::Rest) => " --api kube",
-            (false, FrontDoor::Kube) => " --api rest",
-            _ => "",
-        };
+        let api = self.other_door().map(|door| format!(" --api {door}")).unwrap_or_default();
         let node =
             self.real_node.as_ref().map(|folder| format!(" --real-node {}", folder.display())).unwrap_or_default();
         let hub = if self.kube && verb != "simulate" { self.hub.option() } else { String::new() };

@@ -90,6 +90,7 @@ impl RunOrder {
             service: prepared.target.to_string(),
             real_node: prepared.real_node.clone(),
             hosts: prepared.hosts_chosen.then(|| prepared.hosts_kind().to_string()),
+            api: prepared.other_door().map(|door| door.to_string()),
             from: self.from.as_ref().map(|from| from.folder().to_owned()),
             quarantine: known.map(|q| Quarantine {
                 reason: q.reason.clone(),

@@ -94,6 +94,7 @@ impl Usage {
         all.managed_by_user(view.user_managed_networking(), c.control_plane_count);
         all.platform(view.platform());
         all.networks(view);
+        all.operators(c);
         all
     }
 
@@ -167,6 +168,11 @@ impl Usage {
         data.insert(level.to_owned(), json!(used));
         let any = data.values().any(|v| *v == json!(true));
         self.note(IGNITION, any.then_some(Value::Object(data)));
+    }
+
+    /// OLM operators that are installed with it.
+    pub(crate) fn operators(&mut self, cluster: &Cluster) {
+        super::clusters::operator_names(cluster).for_each(|name| self.set(&name.to_uppercase(), true));
     }
 
     /// A host was given a name.

@@ -19,7 +19,7 @@ use super::routes::ROUTES;
 use crate::commands::clusters;
 use crate::refusal::Refusal;
 
-/// Operations that the real service answers and this one refuses with 501, by operation id. (Beside these, members about OLM
+/// Operations that the real service answers and this one refuses with 501, by operation id. (Beside these, some OLM
 /// operators in cluster requests are refused the same way.)
 const NOT_BUILT: &[&str] = &["GetDetailedSupportedFeatures"];
 
@@ -116,11 +116,14 @@ pub(super) fn preflight(call: &mut RestCall<'_>) -> RestResult {
 
 /// `GET /v2/supported-operators`: no operator is built in.
 pub(super) fn supported_operators(_call: &mut RestCall<'_>) -> RestResult {
-    Ok(Response::json(200, &json!([])))
+    Ok(Response::json(200, &json!(clusters::built_operators().collect::<Vec<_>>())))
 }
 
-/// `GET /v2/supported-operators/{operator_name}`
+/// `GET /v2/supported-operators/{operator_name}`. None of those that are built has properties.
 pub(super) fn operator_properties(call: &mut RestCall<'_>) -> RestResult {
+    if clusters::built_operators().any(|name| name == call.word) {
+        return Ok(Response::json(200, &json!([])));
+    }
     Err(Refusal::not_found(format!("Operator {} not found", call.word)).into())
 }
 

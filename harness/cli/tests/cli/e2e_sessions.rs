@@ -49,6 +49,18 @@ fn runs_side_by_side_make_one_session_and_what_failed_is_run_again() {
     bench.vlab(&["report", "sessions/latest"]).ends_with(0).says(&["2 failed"]);
 }
 
+/// A run that was asked over the other door is asked over it again.
+#[test]
+fn what_was_asked_over_kubernetes_is_asked_there_again() {
+    let bench = CliFixture::new();
+    let good = bench.file("good.yaml", quick("good", "known"));
+    bench.vlab(&["scenario", &good, "--repeat", "2", "--api", "kube", "--quiet"]).ends_with(0);
+    bench.vlab(&["rerun", "--all", "--quiet"]).ends_with(0);
+    let again = session(&bench);
+    assert_eq!(again.items.len(), 2);
+    assert!(again.items.iter().all(|item| item.api.as_deref() == Some("kube")), "{:#?}", again.items);
+}
+
 /// What was not run is known, although the harness was killed.
 #[test]
 fn a_session_that_was_killed_can_be_taken_up() {

@@ -48,7 +48,17 @@ const VALUES: &[(&str, &[&str])] = &[
     ("name", &["\"other\"", "\"Not a name\""]),
     ("no_proxy", &["\"lab.example\"", "\"*\"", "\"a b\""]),
     ("ntp_sources", &["\"ntp.lab.example\"", "\"not a name\""]),
-    ("olm_operators", &["[]"]),
+    (
+        "olm_operators",
+        &[
+            "[{\"name\": \"lso\"}]",
+            "[{\"name\": \"lvm\"}]",
+            "[]",
+            "[{\"name\": \"cnv\"}]",
+            "[{\"name\": \"mce\"}]",
+            "[{\"name\": \"none\"}]",
+        ],
+    ),
     ("openshift_version", &["\"4.18\"", "\"4.19\"", "\"3.11\""]),
     ("operator_bundles", &["[]"]),
     ("pull_secret", &["\"{\\\"auths\\\": {\\\"a.example\\\": {\\\"auth\\\": \\\"YTpi\\\"}}}\"", "\"not json\""]),

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use vlab_api::types::{ClusterValidationId, HostRole, HostStatus, VipVerification};
 
 use super::{Evaluation, NOT_EVALUATED, error, fail, hidden, ok, pending};
+use crate::disks::version_at_least;
 use crate::network;
 use crate::roles;
 use crate::settings::Settings;
@@ -363,7 +364,15 @@ impl<'a> Subject<'a> {
             return super::operator_off(shown);
         }
         match shown {
-            "lso" => ok("lso has no requirements of a cluster"),
+            "lso" | "cnv" | "mce" | "mtv" => ok(format!("{shown} has no requirements of a cluster that can be made")),
+            "lvm" => {
+                let version = self.cluster.openshift_version();
+                match (version_at_least(version, 4, 11), self.cluster.is_sno() || version_at_least(version, 4, 15)) {
+                    (true, true) => ok("lvm requirements are satisfied"),
+                    (false, _) => fail("lvm: OpenShift 4.11 or later is needed"),
+                    (true, false) => fail("lvm: OpenShift 4.15 or later is needed for several nodes"),
+                }
+            }
             "openshift-ai" => {
                 let fits = |h: &&&HostView| {
                     h.effective_role() == HostRole::Worker

@@ -18,9 +18,10 @@ use super::networks::{
     api_vips, check_networks, check_two_vips, check_vip_owner, check_vips, check_vips_in, ingress_vips, ips_of_api,
     ips_of_ingress, owned_cluster_networks, owned_machine_networks, owned_service_networks,
 };
+use super::olm;
 use super::platform::{
-    check_domain, check_encryption, check_external, check_name, check_network_type, check_operators, check_tags,
-    platform_rules, topology,
+    check_domain, check_encryption, check_external, check_name, check_network_type, check_tags, platform_rules,
+    topology,
 };
 use crate::Core;
 use crate::commands::checks::{check_ntp, check_proxy, check_pull_secret, check_ssh_key};
@@ -94,6 +95,7 @@ struct Checked {
     high_availability_mode: &'static str,
     platform: PlatformType,
     user_managed_networking: bool,
+    operators: Vec<MonitoredOperator>,
 }
 
 /// Makes a cluster that can be installed; gives its id.
@@ -102,6 +104,7 @@ pub(crate) fn create(core: &mut Core, now: Timestamp, params: ClusterCreateParam
     let id = core.state.new_id();
     let mut row = blank(core, now, id, "Cluster");
     row.private.pull_secret.clone_from(&params.pull_secret);
+    olm::give(&mut row.view.cluster, id, &checked.operators);
     fill(&mut row.view.cluster, params, checked, &core.config.settings);
     row.view.has_pull_secret = true;
     Usage::of_new(&row.view).write(&mut row.view.cluster);
@@ -145,9 +148,12 @@ fn check(core: &Core, p: &ClusterCreateParams) -> Result<Checked, Refusal> {
     check_network_type(p.network_type.as_deref(), &release.version, count == 1)?;
     check_name(&p.name, platform)?;
     check_domain(p.base_dns_domain.as_deref().unwrap_or(""))?;
-    check_operators(p.olm_operators.as_deref(), p.operator_bundles.iter().flatten().next().is_some())?;
+    let of = olm::Of { version: &release.version, architecture: &arch, single: count == 1 };
+    let bundles = p.operator_bundles.iter().flatten().next().is_some();
+    let operators = olm::chosen(p.olm_operators.as_deref(), bundles, &of)?.unwrap_or_default();
     Ok(Checked {
         release,
+        operators,
         arch,
         control_plane_count: count,
         high_availability_mode: mode,

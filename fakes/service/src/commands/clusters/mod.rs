@@ -2,6 +2,7 @@
 
 mod create;
 mod networks;
+mod olm;
 mod platform;
 mod update;
 
@@ -13,6 +14,7 @@ use vlab_api::types::{ClusterStatus, ClusterValidationId, HostValidationId, Igno
 use vlab_model::validation;
 
 pub(crate) use create::{create, create_disconnected, import};
+pub(crate) use olm::{built as built_operators, manifests as operator_manifests, names as operator_names};
 pub(crate) use platform::{check_vip_allocation, is_oci};
 pub(crate) use update::update;
 

@@ -1,6 +1,6 @@
 //! Rules of a cluster's platform, its size and its networking mode, and the words of its other members.
 
-use vlab_api::types::{DiskEncryption, OperatorCreateParams, Platform, PlatformType};
+use vlab_api::types::{DiskEncryption, Platform, PlatformType};
 use vlab_model::disks;
 use vlab_model::view::ClusterView;
 
@@ -59,20 +59,6 @@ pub(crate) fn check_encryption(encryption: Option<&DiskEncryption>) -> Result<()
     let tang = encryption
         .is_some_and(|e| e.mode.as_deref() == Some("tang") && e.tang_servers.as_deref().unwrap_or("").is_empty());
     if tang { Err(Refusal::invalid("Setting Tang mode but tang_servers isn't set")) } else { Ok(()) }
-}
-
-/// Operators that the real service can install.
-const KNOWN_OPERATORS: &[&str] = &["lso", "ocs", "odf", "cnv", "lvm", "mce"];
-
-/// Operators that the service would know are not built; others do not exist.
-pub(crate) fn check_operators(operators: Option<&[OperatorCreateParams]>, bundles: bool) -> Result<(), Refusal> {
-    for operator in operators.unwrap_or(&[]) {
-        let name = operator.name.as_deref().unwrap_or("");
-        if !KNOWN_OPERATORS.contains(&name) {
-            return Err(Refusal::invalid(format!("operator {name} isn't supported")));
-        }
-    }
-    if bundles || operators.is_some_and(|o| !o.is_empty()) { Err(Refusal::not_built("OLM operators")) } else { Ok(()) }
 }
 
 /// An external platform needs to be described.

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{Platform, PlatformType, Severity, V2ClusterUpdateParams, VipVerification};
+use vlab_api::types::{MonitoredOperator, Platform, PlatformType, Severity, V2ClusterUpdateParams, VipVerification};
 use vlab_model::network;
 
 use super::create::some_text;
@@ -10,9 +10,10 @@ use super::networks::{
     api_vips, check_networks, check_two_vips, check_vip_owner, check_vips, ingress_vips, ips_of_api, ips_of_ingress,
     owned_cluster_networks, owned_machine_networks, owned_service_networks,
 };
+use super::olm;
 use super::platform::{
-    check_domain, check_encryption, check_external, check_name, check_network_type, check_operators, check_tags,
-    check_vip_allocation, platform_rules, topology,
+    check_domain, check_encryption, check_external, check_name, check_network_type, check_tags, check_vip_allocation,
+    platform_rules, topology,
 };
 use crate::Core;
 use crate::commands::checks::{check_changed_pull_secret, check_ntp, check_proxy, check_ssh_key};
@@ -36,6 +37,8 @@ struct Change<'a> {
     lease_changed: bool,
     /// The cluster manages its networking again.
     managed_again: bool,
+    /// The OLM operators that it is to have, where that changes.
+    operators: Option<Vec<MonitoredOperator>>,
 }
 
 /// Changes a cluster.
@@ -56,6 +59,9 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, patch: &V2Cluste
     .iter()
     .any(|(new, old)| new.is_some() && new.as_deref().unwrap_or("") != old.as_deref().unwrap_or(""));
     core.state.edit_cluster(id, now, |row| change.apply(now, row));
+    if change.operators.is_some() {
+        olm::choose_roles_anew(core, now, id);
+    }
     if proxy_changed {
         core.cluster_event(now, id, "proxy_settings_changed", Severity::Info, "Proxy settings changed".into());
     }
@@ -130,7 +136,15 @@ fn check<'a>(core: &Core, row: &ClusterRow, patch: &'a V2ClusterUpdateParams) ->
     check_network_type(patch.network_type.as_deref(), row.view.openshift_version(), single)?;
     check_combinations(row, patch, mode)?;
     check_imported(row, patch)?;
+    let of = olm::Of {
+        version: row.view.openshift_version(),
+        architecture: row.cluster().cpu_architecture.as_deref().unwrap_or("x86_64"),
+        single,
+    };
+    let bundles = patch.operator_bundles.iter().flatten().next().is_some();
+    let operators = olm::chosen(patch.olm_operators.as_deref(), bundles, &of)?;
     Ok(Change {
+        operators,
         patch,
         topology,
         networking,
@@ -161,8 +175,7 @@ fn check_texts(id: Uuid, patch: &V2ClusterUpdateParams) -> Result<(), Refusal> {
     }
     check_ssh_key(patch.ssh_public_key.as_deref().unwrap_or(""))?;
     check_proxy(patch.http_proxy.as_deref(), patch.https_proxy.as_deref(), patch.no_proxy.as_deref())?;
-    check_domain(patch.base_dns_domain.as_deref().unwrap_or(""))?;
-    check_operators(patch.olm_operators.as_deref(), patch.operator_bundles.iter().flatten().next().is_some())
+    check_domain(patch.base_dns_domain.as_deref().unwrap_or(""))
 }
 
 /// Platform and networking mode of a cluster whose platform, networking mode or size is patched.
@@ -302,7 +315,11 @@ impl Change<'_> {
             row.view.cluster.pull_secret_set = Some(true);
             row.private.pull_secret.clone_from(secret);
         }
+        let id = row.view.cluster.id;
+        let gone = self.operators.as_ref().map(|operators| olm::give(&mut row.view.cluster, id, operators));
         let mut usage = Usage::of(&row.view.cluster);
+        gone.iter().flatten().for_each(|name| usage.set(&name.to_uppercase(), false));
+        usage.operators(&row.view.cluster);
         usage.change(&before, &row.view, self.patch);
         usage.write(&mut row.view.cluster);
     }
