@@ -124,10 +124,6 @@ pub const UNNOTICED: &[Unnoticed] = &[
         reason: "files are not given out of a cluster that was reset, and the next preparation writes all of them anew",
     },
     Unnoticed {
-        names: &["controller/skips-OlmManifests", "controller/skips-OlmReady"],
-        reason: "no operator can be asked for beside those that come with the product, so no controller comes to what is for others",
-    },
-    Unnoticed {
         names: &["cluster-validation/pull-secret-set/success"],
         reason: "no cluster is made without a pull secret; one that was imported has none, and its validations are not looked at",
     },
