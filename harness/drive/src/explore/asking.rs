@@ -81,7 +81,7 @@ const TEXTS: &[(&str, &[&str])] = &[
     ("V2UpdateClusterUISettings", &["a", ""]),
 ];
 
-/// What it is drawn with: a little of the whole.
+/// One of these members; a swarm leaves some of them out.
 fn member(draw: &mut Draw<'_>, fields: &[&'static FieldSpec]) -> Option<&'static FieldSpec> {
     let at = draw.kind("member", fields.len() as u64);
     fields.get(usize::try_from(at).ok()?).copied()
