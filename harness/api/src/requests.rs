@@ -102,7 +102,7 @@ pub static USER_REQUESTS: &[UserRequest] = requests! {
     Get "/clusters/{cluster}" "v2GetCluster" Cluster [] NOTHING;
     Get "/clusters/{cluster}/credentials" "V2GetCredentials" Cluster [] NOTHING;
     Get "/clusters/{cluster}/downloads/credentials" "V2DownloadClusterCredentials" Cluster [needed("file_name", CREDENTIALS)] NOTHING;
-    Get "/clusters/{cluster}/downloads/files" "V2DownloadClusterFiles" Cluster [needed("file_name", &["bootstrap.ign", "master.ign", "metadata.json", "worker.ign", "install-config.yaml", "custom_manifests.json", "custom_manifests.yaml"])] NOTHING;
+    Get "/clusters/{cluster}/downloads/files" "V2DownloadClusterFiles" Cluster [needed("file_name", &["bootstrap.ign", "master.ign", "metadata.json", "worker.ign", "install-config.yaml", "custom_manifests.json", "custom_manifests.yaml", "arbiter.ign"])] NOTHING;
     Get "/clusters/{cluster}/hosts" "ListClusterHosts" Cluster [may("role", &["master", "arbiter", "worker", "auto-assign"])] NOTHING;
     Get "/clusters/{cluster}/ignored-validations" "v2GetIgnoredValidations" Cluster [] NOTHING;
     Put "/clusters/{cluster}/ignored-validations" "v2SetIgnoredValidations" Cluster [] object::<IgnoredValidations>();

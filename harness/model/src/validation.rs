@@ -664,6 +664,11 @@ fn operator_name(id: &'static str) -> &'static str {
     }
 }
 
+/// Names of all operators that OLM can install with a cluster: each has a validation of its hosts.
+pub fn olm_operators() -> impl Iterator<Item = &'static str> {
+    HOST.iter().filter(|spec| spec.category == "operators").map(|spec| operator_name(spec.id.as_str()))
+}
+
 /// The answer about an operator that is not selected.
 fn operator_off(name: &'static str) -> Evaluation {
     // There are dozens of them in each list of answers.

@@ -472,49 +472,17 @@ impl Scalar for StepType {
 pub(crate) struct OperatorName;
 
 /// The built-in ones first, then those that OLM brings.
-const OPERATORS: &[&str] = &[
-    "console",
-    "cvo",
-    "lso",
-    "odf",
-    "cnv",
-    "lvm",
-    "mce",
-    "mtv",
-    "osc",
-    "node-feature-discovery",
-    "nvidia-gpu",
-    "pipelines",
-    "servicemesh",
-    "serverless",
-    "openshift-ai",
-    "authorino",
-    "nmstate",
-    "amd-gpu",
-    "kmm",
-    "node-healthcheck",
-    "self-node-remediation",
-    "fence-agents-remediation",
-    "node-maintenance",
-    "kube-descheduler",
-    "cluster-observability",
-    "numa-resources",
-    "oadp",
-    "metallb",
-    "loki",
-    "openshift-logging",
-];
+fn operators() -> Vec<&'static str> {
+    ["console", "cvo"].into_iter().chain(vlab_model::validation::olm_operators()).collect()
+}
 
 impl Scalar for OperatorName {
     fn read(text: &str) -> Result<Self, Complaint> {
-        if OPERATORS.contains(&text) {
-            Ok(OperatorName)
-        } else {
-            Err(unknown_word("monitored operator", text, OPERATORS))
-        }
+        let names = operators();
+        if names.contains(&text) { Ok(OperatorName) } else { Err(unknown_word("monitored operator", text, &names)) }
     }
     fn schema() -> Schema {
-        words_schema(&[OPERATORS])
+        words_schema(&[&operators()])
     }
 }
 

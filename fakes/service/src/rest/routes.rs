@@ -142,3 +142,45 @@ pub(crate) static ROUTES: &[Route] = routes! {
     Get "/v2/clusters/{c}/ui-settings" "V2GetClusterUISettings" "U" [] clusters::ui_settings;
     Put "/v2/clusters/{c}/ui-settings" "V2UpdateClusterUISettings" "U" [] clusters::set_ui_settings;
 };
+
+#[cfg(test)]
+mod tests {
+    use vlab_api::requests::USER_REQUESTS;
+
+    use super::*;
+
+    /// What a scenario can have its user ask for is what there is: the two tables say the same of it.
+    #[test]
+    fn what_a_user_can_ask_for_is_there() {
+        for request in USER_REQUESTS {
+            let route = ROUTES.iter().find(|route| route.operation == request.id).expect(request.id);
+            let path = request.path.replace("{cluster}", "{c}").replace("{infra_env}", "{i}").replace("{host}", "{h}");
+            let named: Vec<&str> = request.with.iter().map(|parameter| parameter.name).collect();
+            let path = named.iter().fold(path, |path, name| path.replace(&format!("{{{name}}}"), "{word}"));
+            assert_eq!((route.method, route.path), (request.method, format!("/v2{path}").as_str()), "{}", request.id);
+            for query in route.query {
+                let (name, needed, words): (_, _, &[&str]) = match query {
+                    OneOf(name, words) => (*name, false, words),
+                    MustBe(name, words) => (*name, true, words),
+                    Must(name) => (*name, true, &[]),
+                    Int(name) | Id(name) | Ids(name) | Words(name, _) => (*name, false, &[]),
+                };
+                match request.parameter(name) {
+                    Some(parameter) => {
+                        assert_eq!((parameter.needed, parameter.words), (needed, words), "{}: {name}", request.id);
+                    }
+                    None => assert!(!needed, "{} needs {name}", request.id),
+                }
+            }
+            let in_path = |name: &str| request.path.contains(&format!("{{{name}}}"));
+            let is_there = |name: &&str| {
+                route.query.iter().any(|query| {
+                    let (OneOf(n, _) | MustBe(n, _) | Must(n) | Int(n) | Id(n) | Ids(n) | Words(n, _)) = query;
+                    n == name
+                })
+            };
+            let unknown: Vec<&&str> = named.iter().filter(|name| !in_path(name) && !is_there(name)).collect();
+            assert!(unknown.is_empty(), "{} has no {unknown:?}", request.id);
+        }
+    }
+}

@@ -14,72 +14,79 @@ use super::tape::Draw;
 
 /// Values by the member's name, the plainest first, as JSON. Those that the service must refuse come last.
 const VALUES: &[(&str, &[&str])] = &[
-    ("additional_ntp_source", &["\"ntp.lab.example\"", "\"not a name\""]),
-    ("additional_ntp_sources", &["\"ntp.lab.example\"", "\"not a name\""]),
+    ("additional_ntp_source", &[r#""ntp.lab.example""#, r#""not a name""#]),
+    ("additional_ntp_sources", &[r#""ntp.lab.example""#, r#""not a name""#]),
     (
         "api_vips",
-        &["[{\"ip\": \"192.168.126.100\"}]", "[{\"ip\": \"192.168.126.200\"}]", "[{\"ip\": \"10.0.0.1\"}]", "[]"],
+        &[r#"[{"ip": "192.168.126.100"}]"#, r#"[{"ip": "192.168.126.200"}]"#, r#"[{"ip": "10.0.0.1"}]"#, "[]"],
     ),
-    ("args", &["[\"--append-karg\", \"lab=1\"]", "[]", "[\"--no-such-thing\"]"]),
-    ("base_dns_domain", &["\"other.example\"", "\"not a domain\""]),
-    ("cidr", &["\"10.128.0.0/14\"", "\"192.168.126.0/24\"", "\"fd01::/48\"", "\"10.1.2.3\""]),
+    ("args", &[r#"["--append-karg", "lab=1"]"#, "[]", r#"["--no-such-thing"]"#]),
+    ("base_dns_domain", &[r#""other.example""#, r#""not a domain""#]),
+    ("cidr", &[r#""10.128.0.0/14""#, r#""192.168.126.0/24""#, r#""fd01::/48""#, r#""10.1.2.3""#]),
     (
         "cluster-validation-ids",
-        &["\"[]\"", "\"[\\\"all\\\"]\"", "\"[\\\"ntp-server-configured\\\"]\"", "\"[\\\"none such\\\"]\""],
+        &[r#""[]""#, r#""[\"all\"]""#, r#""[\"ntp-server-configured\"]""#, r#""[\"none such\"]""#],
     ),
-    ("cluster_network_cidr", &["\"10.128.0.0/14\"", "\"192.168.126.0/24\"", "\"no network\""]),
-    ("config", &["\"{\\\"ignition\\\": {\\\"version\\\": \\\"3.1.0\\\"}}\"", "\"\"", "\"not json\""]),
-    ("content", &["\"YTogYgo=\"", "\"not base64\""]),
+    ("cluster_network_cidr", &[r#""10.128.0.0/14""#, r#""192.168.126.0/24""#, r#""no network""#]),
+    ("config", &[r#""{\"ignition\": {\"version\": \"3.1.0\"}}""#, r#""""#, r#""not json""#]),
+    ("content", &[r#""YTogYgo=""#, r#""not base64""#]),
     ("control_plane_count", &["3", "1", "5", "2", "4"]),
-    ("cpu_architecture", &["\"x86_64\"", "\"arm64\""]),
-    ("disk_id", &["\"/dev/disk/by-id/none\"", "\"\""]),
-    ("file_name", &["\"a.yaml\"", "\"b.yml\"", "\"a.txt\"", "\"../a.yaml\""]),
-    ("host-validation-ids", &["\"[]\"", "\"[\\\"all\\\"]\"", "\"[\\\"ntp-synced\\\"]\"", "\"[\\\"none such\\\"]\""]),
-    ("host_name", &["\"renamed\"", "\"localhost\"", "\"Not A Name\""]),
+    ("cpu_architecture", &[r#""x86_64""#, r#""arm64""#]),
+    ("disk_id", &[r#""/dev/disk/by-id/none""#, r#""""#]),
+    ("file_name", &[r#""a.yaml""#, r#""b.yml""#, r#""a.txt""#, r#""../a.yaml""#]),
+    ("host-validation-ids", &[r#""[]""#, r#""[\"all\"]""#, r#""[\"ntp-synced\"]""#, r#""[\"none such\"]""#]),
+    ("host_name", &[r#""renamed""#, r#""localhost""#, r#""Not A Name""#]),
     ("host_prefix", &["23", "24", "64"]),
-    ("http_proxy", &["\"http://proxy.lab.example:3128\"", "\"\"", "\"proxy\""]),
-    ("https_proxy", &["\"http://proxy.lab.example:3128\"", "\"\"", "\"proxy\""]),
-    ("ignition_config_override", &["\"{\\\"ignition\\\": {\\\"version\\\": \\\"3.1.0\\\"}}\"", "\"not json\""]),
-    ("ingress_vips", &["[{\"ip\": \"192.168.126.101\"}]", "[{\"ip\": \"192.168.126.201\"}]", "[]"]),
-    ("key", &["\"lab.example/rack\"", "\"not a key!\""]),
-    ("machine_config_pool_name", &["\"infra\"", "\"\""]),
-    ("machine_network_cidr", &["\"192.168.126.0/24\"", "\"10.0.0.0/24\"", "\"no network\""]),
-    ("mode", &["\"tpmv2\"", "\"tang\""]),
-    ("name", &["\"other\"", "\"Not a name\""]),
-    ("no_proxy", &["\"lab.example\"", "\"*\"", "\"a b\""]),
-    ("ntp_sources", &["\"ntp.lab.example\"", "\"not a name\""]),
+    ("http_proxy", &[r#""http://proxy.lab.example:3128""#, r#""""#, r#""proxy""#]),
+    ("https_proxy", &[r#""http://proxy.lab.example:3128""#, r#""""#, r#""proxy""#]),
+    ("ignition_config_override", &[r#""{\"ignition\": {\"version\": \"3.1.0\"}}""#, r#""not json""#]),
+    ("ingress_vips", &[r#"[{"ip": "192.168.126.101"}]"#, r#"[{"ip": "192.168.126.201"}]"#, "[]"]),
+    ("key", &[r#""lab.example/rack""#, r#""not a key!""#]),
+    ("machine_config_pool_name", &[r#""infra""#, r#""""#]),
+    ("machine_network_cidr", &[r#""192.168.126.0/24""#, r#""10.0.0.0/24""#, r#""no network""#]),
+    ("mode", &[r#""tpmv2""#, r#""tang""#]),
+    ("name", &[r#""other""#, r#""Not a name""#]),
+    ("no_proxy", &[r#""lab.example""#, r#""*""#, r#""a b""#]),
+    ("ntp_sources", &[r#""ntp.lab.example""#, r#""not a name""#]),
     (
         "olm_operators",
         &[
-            "[{\"name\": \"lso\"}]",
-            "[{\"name\": \"lvm\"}]",
+            r#"[{"name": "lso"}]"#,
+            r#"[{"name": "lvm"}]"#,
             "[]",
-            "[{\"name\": \"cnv\"}]",
-            "[{\"name\": \"mce\"}]",
-            "[{\"name\": \"none\"}]",
+            r#"[{"name": "cnv"}]"#,
+            r#"[{"name": "mce"}]"#,
+            r#"[{"name": "none"}]"#,
         ],
     ),
-    ("openshift_version", &["\"4.18\"", "\"4.19\"", "\"3.11\""]),
+    ("openshift_version", &[r#""4.18""#, r#""4.19""#, r#""3.11""#]),
     ("operator_bundles", &["[]"]),
-    ("pull_secret", &["\"{\\\"auths\\\": {\\\"a.example\\\": {\\\"auth\\\": \\\"YTpi\\\"}}}\"", "\"not json\""]),
-    ("service_network_cidr", &["\"172.30.0.0/16\"", "\"192.168.126.0/24\"", "\"no network\""]),
-    ("ssh_authorized_key", &["\"\"", "\"no key\""]),
-    ("ssh_public_key", &["\"\"", "\"no key\""]),
-    ("tags", &["\"a,b\"", "\"a,,b\""]),
-    ("tang_servers", &["\"[{\\\"url\\\": \\\"http://tang.lab.example\\\", \\\"thumbprint\\\": \\\"x\\\"}]\"", "\"\""]),
-    ("updated_content", &["\"YTogYwo=\"", "\"not base64\""]),
-    ("updated_file_name", &["\"b.yml\"", "\"c.txt\""]),
-    ("value", &["\"1\"", "\"not a value!\""]),
+    ("pull_secret", &[r#""{\"auths\": {\"a.example\": {\"auth\": \"YTpi\"}}}""#, r#""not json""#]),
+    ("service_network_cidr", &[r#""172.30.0.0/16""#, r#""192.168.126.0/24""#, r#""no network""#]),
+    ("ssh_authorized_key", &[r#""""#, r#""no key""#]),
+    ("ssh_public_key", &[r#""""#, r#""no key""#]),
+    ("tags", &[r#""a,b""#, r#""a,,b""#]),
+    ("tang_servers", &[r#""[{\"url\": \"http://tang.lab.example\", \"thumbprint\": \"x\"}]""#, r#""""#]),
+    ("updated_content", &[r#""YTogYwo=""#, r#""not base64""#]),
+    ("updated_file_name", &[r#""b.yml""#, r#""c.txt""#]),
+    ("value", &[r#""1""#, r#""not a value!""#]),
 ];
 
 /// Values of what is no object: by the operation's id.
 const TEXTS: &[(&str, &[&str])] = &[
     (
         "v2UpdateClusterInstallConfig",
-        &["{\"fips\": true}", "{\"networking\": {\"networkType\": \"OVNKubernetes\"}}", "not json", "{\"none\": 1}"],
+        &[r#"{"fips": true}"#, r#"{"networking": {"networkType": "OVNKubernetes"}}"#, "not json", r#"{"none": 1}"#],
     ),
     ("V2UpdateClusterUISettings", &["a", ""]),
 ];
+
+/// What is drawn from tables here that may grow: the same tape means something else then.
+pub(super) fn tables() -> impl Iterator<Item = &'static str> {
+    let members = params_of_a_cluster().into_iter().map(|field| field.name);
+    let values = VALUES.iter().chain(TEXTS).flat_map(|(_, values)| values.iter().copied());
+    USER_REQUESTS.iter().map(|request| request.id).chain(members).chain(values)
+}
 
 /// One of these members; a swarm leaves some of them out.
 fn member(draw: &mut Draw<'_>, fields: &[&'static FieldSpec]) -> Option<&'static FieldSpec> {

@@ -125,6 +125,11 @@ const SETTINGS: &[(&str, &str)] = &[
     ("LOG_PENDING_TIMEOUT", "3m"),
 ];
 
+/// What is drawn from tables here that may grow.
+pub(super) fn tables() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|(name, _)| *name).chain(OVERRIDES.iter().copied())
+}
+
 /// Draws what differs from the service's settings: `, settings: {..}`, or nothing.
 fn settings(draw: &mut Draw<'_>) -> String {
     let mut chosen = std::collections::BTreeMap::new();

@@ -56,6 +56,7 @@ impl Space {
             row.all_params().for_each(|param| mix(&format!("{} {:?}", param.name, param.form)));
         }
         ActionKind::NAMES.iter().for_each(|name| mix(name));
+        asking::tables().chain(grammar::tables()).for_each(mix);
         format!("{hash:016x}")
     }
 }

@@ -102,6 +102,10 @@ fn what_is_planted_is_found_and_reduced(
      - {do: cancel, cluster: c, after: {host: node-0, stage: Joined}, then: 60s}\n\
      - {do: reset, cluster: c, after: {cluster: c, status: cancelled}}"
 )]
+#[case::kept_from_its_last_word(
+    "sno",
+    "faults: [{name: f, at: {host: node-0, status: installing}, target: c, inject: finalizing-stuck, for: 1h, with: {stage: Done}}]"
+)]
 #[case::made_a_master_on_day_2(
     "grows",
     "actions:\n\

@@ -13,12 +13,14 @@ const ONLY_LATE: &[&str] = &["operator-degraded", "finalizing-stuck"];
 pub(super) struct Calm {
     hosts: BTreeSet<Uuid>,
     clusters: BTreeSet<Uuid>,
+    /// Clusters whose controller was given longer to do.
+    late: BTreeSet<Uuid>,
 }
 
 impl Calm {
     pub(super) fn new(timeline: &Timeline<'_>) -> Self {
         let cluster_of = |host: &Uuid| timeline.directory.cluster_of.get(host).copied();
-        let mut calm = Self { hosts: BTreeSet::new(), clusters: BTreeSet::new() };
+        let mut calm = Self { hosts: BTreeSet::new(), clusters: BTreeSet::new(), late: BTreeSet::new() };
         for o in timeline.observations {
             if let What::HostNamed { host, kind: HostsKind::Simulated, .. } = o.what {
                 calm.hosts.insert(host);
@@ -50,8 +52,9 @@ impl Calm {
                 (None, None) => calm.nobody(),
                 (None, Some(cluster)) => {
                     calm.hosts.retain(|host| cluster_of(host) != Some(*cluster));
-                    if !kinds.get(name.as_str()).is_some_and(|kind| ONLY_LATE.contains(kind)) {
-                        calm.clusters.remove(cluster);
+                    match kinds.get(name.as_str()).is_some_and(|kind| ONLY_LATE.contains(kind)) {
+                        true => _ = calm.late.insert(*cluster),
+                        false => _ = calm.clusters.remove(cluster),
                     }
                 }
                 (Some(host), cluster) => {
@@ -94,6 +97,11 @@ impl Calm {
     /// Its hosts are simulated, and nothing was done to them or to it, but that it has longer to wait.
     pub(super) fn cluster(&self, cluster: Uuid) -> bool {
         self.clusters.contains(&cluster)
+    }
+
+    /// Was its controller given longer to do?
+    pub(super) fn is_late(&self, cluster: Uuid) -> bool {
+        self.late.contains(&cluster)
     }
 
     /// Why nothing was judged.

@@ -118,7 +118,7 @@ impl<'h> Judge<'h> {
                 }
                 _ if o.source != Source::Database => {}
                 What::ClusterStatus { cluster, to, .. } if calm.cluster(*cluster) => {
-                    self.cluster_status(*cluster, *to, (at, seq));
+                    self.cluster_status(*cluster, *to, calm.is_late(*cluster), (at, seq));
                 }
                 What::ClusterFinalizingStage { cluster, stage } if calm.cluster(*cluster) => {
                     self.finalizes(*cluster, *stage, (at, seq));
@@ -142,7 +142,7 @@ impl<'h> Judge<'h> {
         }
     }
 
-    fn cluster_status(&mut self, cluster: Uuid, to: ClusterStatus, (at, seq): (Timestamp, u64)) {
+    fn cluster_status(&mut self, cluster: Uuid, to: ClusterStatus, is_late: bool, (at, seq): (Timestamp, u64)) {
         // It does both at once, and waits for the answer.
         let limit = self.limits.settles() + self.limits.settings.cluster_monitor_interval / 4;
         let leaves_within = self.limits.of_hosts(LEAVES_WITHIN);
@@ -170,7 +170,7 @@ impl<'h> Judge<'h> {
                 let idle = last.is_some_and(|(stage, since)| {
                     stage == FinalizingStage::Done && since + limit < at && line.completed_at.is_none()
                 });
-                self.found.check(seq, !idle, || {
+                self.found.check(seq, is_late || !idle, || {
                     let name = self.timeline.cluster_name(cluster);
                     format!("cluster {name} is installed, and its controller did not complete the installation")
                 });

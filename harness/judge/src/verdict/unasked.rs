@@ -74,7 +74,8 @@ impl Judge<'_> {
 
     fn planned_action(&self, index: usize, action: &Action, subject: Option<Uuid>, who: String) -> CheckResult {
         let verb = UserVerb::Action(action.kind);
-        let name = format!("user: {verb} {who}").trim_end().to_owned();
+        let operation = action.request.as_ref().map_or(String::new(), |request| format!(" {}", request.operation));
+        let name = format!("user: {verb}{operation} {who}").trim_end().to_owned();
         let mut check = CheckResult::new(CheckKind::Expectation, name, CheckVerdict::Passed);
         check.subject = Some(who).filter(|who| !who.is_empty());
         check.expected = match action.refused {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{Cluster, HostRole, MonitoredOperator, OperatorCreateParams, OperatorType};
 use vlab_model::disks::version_at_least;
+use vlab_model::validation::olm_operators;
 
 use crate::Core;
 use crate::refusal::Refusal;
@@ -71,34 +72,6 @@ const BUILT: &[Olm] = &[
     },
 ];
 
-/// Others that the real service can install.
-const NOT_BUILT: &[&str] = &[
-    "amd-gpu",
-    "authorino",
-    "cluster-observability",
-    "fence-agents-remediation",
-    "kmm",
-    "kube-descheduler",
-    "loki",
-    "metallb",
-    "nmstate",
-    "node-feature-discovery",
-    "node-healthcheck",
-    "node-maintenance",
-    "numaresources",
-    "nvidia-gpu",
-    "oadp",
-    "ocs",
-    "odf",
-    "openshift-ai",
-    "openshift-logging",
-    "osc",
-    "pipelines",
-    "self-node-remediation",
-    "serverless",
-    "servicemesh",
-];
-
 /// What of the cluster decides whether it can have an operator.
 pub(super) struct Of<'a> {
     pub(super) version: &'a str,
@@ -145,7 +118,9 @@ pub(super) fn chosen(
 
 fn row(name: &str) -> Result<MonitoredOperator, Refusal> {
     let Some(olm) = BUILT.iter().find(|olm| olm.name == name) else {
-        return Err(match NOT_BUILT.contains(&name) {
+        // `ocs` is what `odf` was called before.
+        let is_known = name == "ocs" || olm_operators().any(|known| known == name);
+        return Err(match is_known {
             true => Refusal::not_built(&format!("the OLM operator {name}")),
             false => Refusal::invalid(format!("operator {name} isn't supported")),
         });
@@ -183,11 +158,11 @@ pub(crate) fn names(cluster: &Cluster) -> impl Iterator<Item = &str> {
 /// Operators change what a role needs, so that roles which the service has chosen are chosen anew.
 pub(super) fn choose_roles_anew(core: &mut Core, now: Timestamp, id: Uuid) {
     for key in core.state.host_keys_of_cluster(id) {
-        let open = core.state.host(key).is_some_and(|row| row.host().role == Some(HostRole::AutoAssign));
-        if !open {
-            continue;
-        }
-        core.state.edit_host(key, now, |row| row.view.host.suggested_role = Some(HostRole::AutoAssign));
+        core.state.edit_host(key, now, |row| {
+            if row.host().role == Some(HostRole::AutoAssign) {
+                row.view.host.suggested_role = Some(HostRole::AutoAssign);
+            }
+        });
     }
 }
 

@@ -59,7 +59,9 @@ pub(crate) fn update(core: &mut Core, now: Timestamp, id: Uuid, patch: &V2Cluste
     .iter()
     .any(|(new, old)| new.is_some() && new.as_deref().unwrap_or("") != old.as_deref().unwrap_or(""));
     core.state.edit_cluster(id, now, |row| change.apply(now, row));
-    if change.operators.is_some() {
+    // An empty list in the place of none changes nothing.
+    let had = olm::names(row.cluster()).next().is_some();
+    if change.operators.as_ref().is_some_and(|operators| had || !operators.is_empty()) {
         olm::choose_roles_anew(core, now, id);
     }
     if proxy_changed {
