@@ -319,6 +319,9 @@ fn bind(listen: Listen) -> Result<(TcpListener, SocketAddr), ServeError> {
             Err(source) => return Err(ServeError::Bind { address, source }),
         },
     };
+    // The standard library has the kernel keep 128 connections that were not accepted yet. A fleet that connects all at once would
+    // wait for its handshakes to be tried again, or be reset. The kernel takes its own limit where that is smaller (somaxconn, 4096).
+    socket2::SockRef::from(&listener).listen(i32::MAX).map_err(|source| ServeError::Bind { address, source })?;
     listener.set_nonblocking(true).map_err(|source| ServeError::Bind { address, source })?;
     let bound = TcpListener::from_std(listener).and_then(|l| l.local_addr().map(|address| (l, address)));
     bound.map_err(|source| ServeError::Bind { address, source })

@@ -133,6 +133,8 @@ impl Gateway {
     /// The listener cannot be used.
     pub fn listen(&mut self, listener: std::net::TcpListener, side: Side) -> io::Result<SocketAddr> {
         let address = listener.local_addr()?;
+        // All hosts may connect at once: as many may wait as the kernel lets (the standard library says 128).
+        socket2::SockRef::from(&listener).listen(i32::MAX)?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let shared = self.shared.clone();

@@ -198,7 +198,7 @@ impl Running {
     }
 
     async fn client(&self) -> Client {
-        Client { stream: TcpStream::connect(self.address).await.unwrap() }
+        Client { stream: TcpStream::connect(self.address).await.unwrap(), lost: None }
     }
 
     async fn ask(&self, method: &str, path: &str, body: &str) -> HttpReply {
@@ -213,6 +213,8 @@ impl Running {
 
 struct Client {
     stream: TcpStream,
+    /// Why it cannot be read any more, unless the server has closed it in order.
+    lost: Option<io::Error>,
 }
 
 #[derive(Debug)]
@@ -241,8 +243,13 @@ impl Client {
         let reading = async {
             while !bytes.ends_with(b"\r\n\r\n") {
                 let mut one = [0];
-                if self.stream.read(&mut one).await.unwrap_or(0) == 0 {
-                    return None;
+                match self.stream.read(&mut one).await {
+                    Ok(0) => return None,
+                    Ok(_) => {}
+                    Err(error) => {
+                        self.lost = Some(error);
+                        return None;
+                    }
                 }
                 bytes.push(one[0]);
             }
@@ -262,7 +269,8 @@ impl Client {
     async fn ask(&mut self, method: &str, path: &str, body: &str) -> HttpReply {
         let length = body.len();
         self.send(format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")).await;
-        self.answer().await.expect("the connection was closed")
+        let answer = self.answer().await;
+        answer.unwrap_or_else(|| panic!("{method} {path}: the connection was closed ({:?})", self.lost))
     }
 }
 
@@ -643,9 +651,9 @@ async fn traffic(
                         break;
                     }
                     let mut client = match stream.take() {
-                        Some(stream) => Client { stream },
+                        Some(stream) => Client { stream, lost: None },
                         None => match TcpStream::connect(address).await {
-                            Ok(stream) => Client { stream },
+                            Ok(stream) => Client { stream, lost: None },
                             Err(_) => {
                                 tokio::time::sleep(Duration::from_millis(5)).await;
                                 continue;

@@ -141,3 +141,16 @@ async fn who_waits_too_long_behind_too_many_is_told_to_come_again() {
     assert_eq!(after_a_minute(3, limits(10)).await, BTreeMap::from([(201, 3)]), "nobody is behind anybody");
     assert_eq!(after_a_minute(10, limits(100)).await, BTreeMap::from([(201, 10)]), "nobody has waited for so long");
 }
+
+#[tokio::test]
+async fn a_fleet_that_connects_at_once_need_not_be_accepted_at_once() {
+    let (listener, address) = bind(Listen::Address(([127, 0, 0, 1], 0).into())).unwrap();
+    // Nobody accepts. What finds no place in the kernel's queue is tried again after a second, and later, and later.
+    let patience = Duration::from_secs(30);
+    let all = (0..600).map(|i| {
+        std::net::TcpStream::connect_timeout(&address, patience).unwrap_or_else(|e| panic!("connection {i}: {e}"))
+    });
+    let all: Vec<_> = all.collect();
+    assert_eq!(all.len(), 600);
+    drop(listener);
+}
