@@ -13,6 +13,10 @@ use vlab_api::Timestamp;
 /// Logs that are read, below the folder of a run, and whose they are. Consoles of machines stand in the history.
 pub const LOGS: &[(&str, &str)] = &[
     ("service.log", "service"),
+    ("service-1.log", "service-1"),
+    ("service-2.log", "service-2"),
+    ("service-3.log", "service-3"),
+    ("service-4.log", "service-4"),
     ("postgresql.log", "PostgreSQL"),
     ("etcd.log", "etcd"),
     ("kube.log", "API server"),

@@ -6,5 +6,5 @@ mod keys;
 mod serve;
 mod webhooks;
 
-pub use keys::{Keys, Pair, kubeconfig, write_secret as write_kubeconfig};
+pub use keys::{Keys, Pair, kubeconfig, write_secret};
 pub use serve::{ServeOptions, Server, serve};

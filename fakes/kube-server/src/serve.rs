@@ -39,6 +39,8 @@ pub struct ServeOptions {
     pub listen: SocketAddr,
     /// Its keys; without them it speaks plain HTTP, and everybody is the administrator.
     pub keys: Option<Keys>,
+    /// One that speaks plain HTTP listens there with TLS, too, for clients that speak nothing else. They are administrators as well.
+    pub also: Option<(SocketAddr, Keys)>,
     /// How it is to be.
     pub core: Options,
     /// Where services of the cluster are reached that webhooks name: `name.namespace` to `host:port`.
@@ -106,6 +108,7 @@ fn member_of(shared: &Shared, name: &str) -> Arc<Shared> {
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
+    also: Option<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -128,6 +131,11 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens with TLS beside plain HTTP.
+    pub fn also(&self) -> Option<SocketAddr> {
+        self.also
     }
 
     /// Its URL.
@@ -263,9 +271,16 @@ pub async fn serve(options: ServeOptions) -> io::Result<Server> {
     };
     let core = Core::new(options.core, Timestamp::now());
     let shared = Arc::new(Shared::new(core, options.services, tls.is_none()));
-    let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&shared)));
-    let ticking = tokio::spawn(tick(Arc::clone(&shared)));
-    Ok(Server { shared, address, tasks: vec![accepting, ticking] })
+    let mut tasks =
+        vec![tokio::spawn(accept(listener, tls, Arc::clone(&shared))), tokio::spawn(tick(Arc::clone(&shared)))];
+    let mut also = None;
+    if let Some((listen, keys)) = options.also {
+        let at = |e: io::Error| io::Error::new(e.kind(), format!("{listen}: {e}"));
+        let listener = TcpListener::bind(listen).await.map_err(at)?;
+        also = Some(listener.local_addr()?);
+        tasks.push(tokio::spawn(accept(listener, Some(secured(&keys)?), Arc::clone(&shared))));
+    }
+    Ok(Server { shared, address, also, tasks })
 }
 
 async fn accept(listener: TcpListener, tls: Option<Tls>, shared: Arc<Shared>) {

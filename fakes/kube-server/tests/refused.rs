@@ -27,7 +27,7 @@ const THINGS: &str = "/apis/lab.example.com/v1/namespaces/default/things";
 
 async fn server(keys: Option<Keys>, core: Options) -> Server {
     let listen = "127.0.0.1:0".parse().unwrap();
-    serve(ServeOptions { listen, keys, core, services: BTreeMap::new() }).await.unwrap()
+    serve(ServeOptions { listen, keys, also: None, core, services: BTreeMap::new() }).await.unwrap()
 }
 
 type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;

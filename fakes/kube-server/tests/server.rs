@@ -18,7 +18,7 @@ use vlab_kube_server::{Keys, ServeOptions, Server, serve};
 type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
 
 fn options(keys: Option<Keys>, core: Options) -> ServeOptions {
-    ServeOptions { listen: "127.0.0.1:0".parse().unwrap(), keys, core, services: BTreeMap::new() }
+    ServeOptions { listen: "127.0.0.1:0".parse().unwrap(), keys, also: None, core, services: BTreeMap::new() }
 }
 
 async fn plain(server: &Server) -> Sender {

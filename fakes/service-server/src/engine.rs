@@ -278,11 +278,19 @@ impl<L: Logic, S: Store> Engine<L, S> {
         }
     }
 
+    /// Until then it only answers.
+    pub(crate) fn from(mut self, from: Timestamp) -> Self {
+        self.not_before = self.not_before.max(from);
+        self
+    }
+
     /// Runs until all senders of jobs are gone.
     pub(crate) async fn run(mut self) -> Result<(), StoreError> {
         let mut waiting = Vec::new();
+        // A core that was never told the time has nothing to do: what is due may be so before anybody asks anything.
+        let mut begins = Some(self.not_before);
         loop {
-            let due = self.core.next_wake().map(|at| at.max(self.not_before));
+            let due = self.core.next_wake().map(|at| at.max(self.not_before)).or(begins);
             self.metrics.monitors_due(self.failing_since.or(due));
             let door_due = self.core.door_due().filter(|_| self.leads).map(|at| at.max(self.door_not_before));
             let next = [due, door_due].into_iter().flatten().min();
@@ -300,6 +308,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
                 self.store_heartbeats().await?;
             }
             if due.is_some_and(|at| at <= self.now()) {
+                begins = None;
                 self.monitors().await?;
             }
             if door_due.is_some_and(|at| at <= self.now()) {

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use vlab_api::Timestamp;
 
 use crate::engine::{Engine, Job, Logic, Served, ServedConfig, Ways};
 use crate::hub::{self, HubOptions};
@@ -186,36 +187,38 @@ pub async fn serve<S: Store>(options: ServeOptions<S>, shutdown: CancellationTok
     }
     let images = ImageService::open(&images, &core.image_service_url)?;
     let config = ServedConfig { core, door: hub.as_ref().map(HubOptions::door) };
-    let front = Front { listener, address, images, hub, limits, ready };
+    let front = Front { listener, address, images, hub, limits, ready, from: Timestamp::now() };
     serve_logic::<Served, S>(front, store, config, shutdown).await
 }
 
 /// What a service needs beside its logic and its store.
-struct Front {
-    listener: TcpListener,
+pub(crate) struct Front {
+    pub(crate) listener: TcpListener,
     /// Where that listens.
-    address: SocketAddr,
-    images: ImageService,
+    pub(crate) address: SocketAddr,
+    pub(crate) images: ImageService,
     /// The API server of its controllers.
-    hub: Option<HubOptions>,
-    limits: Limits,
-    ready: Option<oneshot::Sender<SocketAddr>>,
+    pub(crate) hub: Option<HubOptions>,
+    pub(crate) limits: Limits,
+    pub(crate) ready: Option<oneshot::Sender<SocketAddr>>,
+    /// Before this it only answers: its monitors do nothing.
+    pub(crate) from: Timestamp,
 }
 
-async fn serve_logic<L: Logic, S: Store>(
+pub(crate) async fn serve_logic<L: Logic, S: Store>(
     front: Front,
     mut store: S,
     config: L::Config,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Front { listener, address, images, hub, limits, ready } = front;
+    let Front { listener, address, images, hub, limits, ready, from } = front;
     let snapshot = store.load().await?;
     let limits = Arc::new(limits);
     let metrics = Arc::new(Metrics::new());
     let (jobs, queue) = mpsc::channel(limits.queue.max(1));
     let (asks, asked) = mpsc::unbounded_channel();
     let ways = Ways { queue, asks: hub.is_some().then_some(asks) };
-    let engine = Engine::<L, S>::new(config, store, snapshot, ways, limits.clone(), metrics.clone());
+    let engine = Engine::<L, S>::new(config, store, snapshot, ways, limits.clone(), metrics.clone()).from(from);
     // The engine ends when the last sender of jobs is gone, which is after the last connection.
     let mut engine = tokio::spawn(engine.run());
     // Both end when the engine is gone, and do not keep it.
@@ -300,7 +303,7 @@ async fn serve_logic<L: Logic, S: Store>(
     }
 }
 
-fn bind(listen: Listen) -> Result<(TcpListener, SocketAddr), ServeError> {
+pub(crate) fn bind(listen: Listen) -> Result<(TcpListener, SocketAddr), ServeError> {
     let (listener, address) = match listen {
         Listen::Bound(listener) => {
             let address = listener.local_addr().unwrap_or_else(|_| ([0; 4], 0).into());

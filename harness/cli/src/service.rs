@@ -14,7 +14,7 @@ use vlab_service_server::hub::HubOptions;
 use vlab_service_server::pg::{PgOptions, PgStore};
 use vlab_service_server::program::{settings_of_environment, stop_on_signals};
 use vlab_service_server::store::MemoryStore;
-use vlab_service_server::{Listen, ServeError, ServeOptions, serve};
+use vlab_service_server::{Listen, Replica, ServeError, ServeOptions, serve, serve_replica};
 
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::explore::alteration;
@@ -26,7 +26,8 @@ use crate::tools::catalogue;
     after_help = "The service's tunables are taken from the environment under the real service's own names, for \
 example HOST_MONITOR_INTERVAL=1s CLUSTER_MONITOR_INTERVAL=1s. OS_IMAGES, in the real image service's form, is for when \
 no --os-image is given; its URLs must be files. IMAGE_SERVICE_BASE_URL is where machines reach the image service; default: \
-where they reach the service, which serves the images."
+where they reach the service, which serves the images.",
+    group(clap::ArgGroup::new("paced").args(["kubeconfig", "replica"]))
 )]
 pub(crate) struct ServiceArgs {
     /// Address to listen on; port 0 takes a free one.
@@ -54,8 +55,11 @@ pub(crate) struct ServiceArgs {
     /// Its controllers work on the Kubernetes API server of this kubeconfig, which speaks plain HTTP (`vlab kube --http`).
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How many times faster than the real ones the controllers wait.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "kubeconfig")]
+    /// It is one of several on the same database, under this name, `service-0` for example. All of them answer; one, the leader, decides.
+    #[arg(long, value_name = "NAME", requires = "postgres")]
+    replica: Option<String>,
+    /// How many times faster than the real ones the controllers wait, and replicas for a leader that is gone.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "paced")]
     pace: f64,
     /// Hosts that are added to an installed cluster become nodes of it, on an API server that `vlab kube` has for each cluster
     /// (`/clusters/NAMESPACE.NAME`).
@@ -88,6 +92,9 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
         Some(Alteration::Hosts(_)) => return Err(CliError::usage("that alteration is of hosts, not of the service")),
         None => None,
     };
+    if !(args.pace.is_finite() && args.pace > 0.0) {
+        return Err(CliError::usage(format!("--pace {}: expected a number above 0", args.pace)));
+    }
     let hub = args.kubeconfig.as_deref().map(|file| hub(file, args.pace, args.play_nodes)).transpose()?;
     let core = CoreConfig {
         settings,
@@ -104,20 +111,29 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
     });
     let (ready, listens) = tokio::sync::oneshot::channel();
     tokio::spawn(announce(listens, args.address_file));
-    let served = match &args.postgres {
-        Some(conninfo) => {
+    let listen = Listen::Address(args.listen);
+    let served = match (&args.postgres, args.replica) {
+        (Some(conninfo), Some(name)) => {
+            let replica = Replica { name, pace: args.pace, postgres: PgOptions::new(conninfo.as_str()) };
+            let mut options = ServeOptions::new(listen, (), core);
+            options.ready = Some(ready);
+            options.images = images;
+            options.limits.max_wait = max_wait;
+            serve_replica(replica, options, stop).await
+        }
+        (Some(conninfo), None) => {
             let store = PgStore::connect(PgOptions::new(conninfo.as_str())).await;
             let store = store.map_err(|e| CliError::inconclusive(format!("the database: {e}")))?;
-            let mut options = ServeOptions::new(Listen::Address(args.listen), store, core);
+            let mut options = ServeOptions::new(listen, store, core);
             options.ready = Some(ready);
             options.images = images;
             options.hub = hub;
             options.limits.max_wait = max_wait;
             serve(options, stop).await
         }
-        None => {
+        (None, _) => {
             say("no --postgres: the state is in memory and gone when the service ends");
-            let mut options = ServeOptions::new(Listen::Address(args.listen), MemoryStore::default(), core);
+            let mut options = ServeOptions::new(listen, MemoryStore::default(), core);
             options.ready = Some(ready);
             options.images = images;
             options.hub = hub;
@@ -133,9 +149,6 @@ pub(crate) async fn service(args: ServiceArgs) -> ExitResult {
 
 fn hub(kubeconfig: &Path, pace: f64, play_nodes: bool) -> Result<HubOptions, CliError> {
     let wrong = |why: String| CliError::usage(format!("--kubeconfig {}: {why}", kubeconfig.display()));
-    if !(pace.is_finite() && pace > 0.0) {
-        return Err(CliError::usage(format!("--pace {pace}: expected a number above 0")));
-    }
     let text = std::fs::read_to_string(kubeconfig).map_err(|error| wrong(error.to_string()))?;
     Ok(HubOptions { has_clusters: play_nodes, ..HubOptions::of_kubeconfig(&text, pace).map_err(wrong)? })
 }

@@ -463,6 +463,9 @@ fn usual_time_profile(scenario: &Scenario, catalogue: &Catalogue) -> Result<Stri
 /// What a target cannot do must not be left out silently.
 fn fits(target: &Target, scenario: &Scenario, real_tools: bool, place: &dyn Place) -> Result<(), PrepareError> {
     let unfit = |why: String| Err(PrepareError::Unfit { target: target.to_string(), why });
+    if scenario.service.replicas > 1 && !target.needs_postgres_here() {
+        return unfit("it wants several replicas of the service, and only a service that is a program of this computer is started more than once".to_owned());
+    }
     if scenario.hosts.iter().any(Host::is_machine) {
         if let Target::Remote { url } = target
             && let Some(why) = unreachable(url, scenario)

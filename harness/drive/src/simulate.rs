@@ -560,7 +560,7 @@ impl World {
                 }
             }
             Task::Do(..) if self.running == Running::Down => self.later.push_back(task),
-            Task::Do(fault, ServiceFault::Restart { who: Program::Service, kill, down }) => {
+            Task::Do(fault, ServiceFault::Restart { who: Program::Service, kill, down, .. }) => {
                 self.end_service();
                 for Send { connection, tag, .. } in std::mem::take(&mut self.held) {
                     let result = Err(TransportError::Lost("the service ended".to_owned()));
@@ -570,14 +570,14 @@ impl World {
                 let how = if kill { "the service was killed" } else { "the service was stopped" };
                 self.conductor.task_effect(now, &fault, None, how);
             }
-            Task::Do(fault, ServiceFault::Pause(Program::Service)) => {
+            Task::Do(fault, ServiceFault::Pause(Program::Service, _)) => {
                 self.running = Running::Paused(fault.clone());
                 self.conductor.task_effect(now, &fault, None, "the service was paused");
             }
             Task::Do(
                 fault,
                 ServiceFault::Restart { .. }
-                | ServiceFault::Pause(_)
+                | ServiceFault::Pause(..)
                 | ServiceFault::SlowQueries(_)
                 | ServiceFault::Lock(_),
             ) => {

@@ -22,9 +22,15 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::unistd;
 
-/// First argument of the binary when it is to become a program in a pod; [`in_pod_main`] takes what follows: the namespace of the
-/// service account, the program, and its arguments.
+/// First argument of the binary when it is to become a program in a pod; [`in_pod_main`] takes what follows: [`HOST`] and [`ACCOUNT`] where
+/// they are wanted, the namespace of the service account, the program, and its arguments.
 pub const VERB: &str = "__in-pod";
+
+/// What follows is the name that the program's host is to have.
+pub const HOST: &str = "--host";
+
+/// What follows is a folder with more files of the service account: `token` and `ca.crt`.
+pub const ACCOUNT: &str = "--account";
 
 /// Where programs in pods look for the namespace of their service account.
 pub const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -35,11 +41,21 @@ pub const AUTHORITIES_FILE: &str = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundl
 /// What a binary does whose first argument is [`VERB`]. It must have no other thread.
 #[must_use]
 pub fn in_pod_main(args: &[OsString]) -> ExitCode {
+    let mut args = args;
+    let (mut host, mut account) = (None, None);
+    while let [option, value, rest @ ..] = args
+        && let Some(wanted) = [(HOST, &mut host), (ACCOUNT, &mut account)].into_iter().find(|(name, _)| option == name)
+    {
+        *wanted.1 = Some(value);
+        args = rest;
+    }
     let [namespace, program, args @ ..] = args else {
-        eprintln!("{VERB} is for vlab itself: {VERB} <namespace> <program> [argument…]");
+        eprintln!(
+            "{VERB} is for vlab itself: {VERB} [{HOST} <name>] [{ACCOUNT} <folder>] <namespace> <program> [argument…]"
+        );
         return ExitCode::FAILURE;
     };
-    let why = match enter(namespace) {
+    let why = match enter(namespace, host.map(OsString::as_os_str), account.map(Path::new)) {
         Ok(()) => Command::new(program).args(args).exec().to_string(),
         Err(why) => why,
     };
@@ -47,20 +63,34 @@ pub fn in_pod_main(args: &[OsString]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn enter(namespace: &OsStr) -> Result<(), String> {
+fn enter(namespace: &OsStr, host: Option<&OsStr>, account: Option<&Path>) -> Result<(), String> {
     let parent = unistd::getppid();
     let signal = prctl::get_pdeathsig().map_err(|error| error.to_string())?;
+    // Before this computer's own files are covered.
+    let read = |name: &str| account.map(|folder| fs::read(folder.join(name))).transpose();
+    let wrong = |why: io::Error| format!("its service account: {why}");
+    let (token, authority) = (read("token").map_err(wrong)?, read("ca.crt").map_err(wrong)?);
     own_mounts().map_err(|why| {
         format!(
             "no mount namespace of its own: {why}; user namespaces may be switched off: sysctl \
              kernel.unprivileged_userns_clone=1, and on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0"
         )
     })?;
+    let place = |file: &Path, text: &[u8]| place(file, text).map_err(|why| format!("{}: {why}", file.display()));
     let file = Path::new(NAMESPACE_FILE);
-    place(file, namespace).map_err(|why| format!("{}: {why}", file.display()))?;
+    place(file, namespace.as_encoded_bytes())?;
+    for (name, content) in [("token", token), ("ca.crt", authority)] {
+        if let Some(content) = content {
+            place(&file.with_file_name(name), &content)?;
+        }
+    }
     let file = Path::new(AUTHORITIES_FILE);
     if !file.exists() {
-        place(file, OsStr::new("")).map_err(|why| format!("{}: {why}", file.display()))?;
+        place(file, b"")?;
+    }
+    if let Some(host) = host {
+        let named = unshare(CloneFlags::CLONE_NEWUTS).and_then(|()| unistd::sethostname(host));
+        named.map_err(|why| format!("a host name of its own: {why}"))?;
     }
     // A change of user namespace takes it away.
     prctl::set_pdeathsig(signal).map_err(|error| error.to_string())?;
@@ -83,7 +113,7 @@ fn own_mounts() -> io::Result<()> {
 }
 
 /// Lays a file where nobody but this process and its children sees it.
-fn place(file: &Path, text: &OsStr) -> io::Result<()> {
+fn place(file: &Path, text: &[u8]) -> io::Result<()> {
     let name = file.file_name().unwrap_or_default();
     let folder = real(file.parent().unwrap_or(Path::new("/")))?;
     let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
@@ -92,7 +122,7 @@ fn place(file: &Path, text: &OsStr) -> io::Result<()> {
     }
     lay_over(there)?;
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join(name), text.as_encoded_bytes())
+    fs::write(folder.join(name), text)
 }
 
 /// The folder without symbolic links, as far as it is there: `/var/run` is `/run` on most systems.

@@ -67,6 +67,31 @@ fn an_ordinary_user_stays_who_they_are() {
 }
 
 #[test]
+fn it_has_a_host_name_and_a_service_account_of_its_own() {
+    let account = tempfile::Builder::new().prefix("vlab-account-").tempdir().unwrap();
+    fs::write(account.path().join("token"), "secret").unwrap();
+    fs::write(account.path().join("ca.crt"), "authority").unwrap();
+    let script = format!(
+        "cd {}; cat token ca.crt namespace; uname -n",
+        Path::new(pod::NAMESPACE_FILE).parent().unwrap().display()
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_mini-harness"))
+        .args([pod::VERB, pod::HOST, "service-1", pod::ACCOUNT])
+        .arg(account.path())
+        .args(["lab-ns", "/bin/sh", "-c", &script])
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if complaint.contains("no mount namespace of its own") {
+        vlab_skip::skip!("this system gives nobody a mount namespace: {complaint}");
+        return;
+    }
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "secretauthoritylab-nsservice-1\n", "{complaint}");
+    let before = nix::unistd::gethostname().unwrap();
+    assert_ne!(before, "service-1", "this computer is called as it was");
+}
+
+#[test]
 fn a_program_that_is_not_there_is_named() {
     let output = Command::new(env!("CARGO_BIN_EXE_mini-harness"))
         .args([pod::VERB, "lab-ns", "/nonexistent/program"])

@@ -1,10 +1,13 @@
-//! The lease by which one process of the service has its controllers. Names and times are those of the real service: its manager takes
+//! The leases by which one process of the service has its controllers, and one its monitors. Names and times are those of the real service: its manager takes
 //! it at the start, does not give it back when it ends, and ends the whole service when it loses it.
 
 use std::time::Duration;
 
 /// Its name.
 pub const NAME: &str = "77190dcb.agent-install.openshift.io";
+/// The name of the one that says which of several services runs the monitors. It is not given back either, and who loses it only waits for
+/// it again.
+pub const ELECTION: &str = "assisted-service-leader-election-helper";
 /// The namespace of the service, where it is.
 pub const NAMESPACE: &str = "assisted-installer";
 /// What a service says that ends because it has lost it.

@@ -113,6 +113,9 @@ pub fn can_be_frozen(prepared: &Prepared) -> Result<(), String> {
     if let Some(host) = prepared.scenario.hosts.iter().find(on_network) {
         return Err(format!("{} has a disk on the network, whose sessions end when the target does", host.name));
     }
+    if prepared.scenario.service.replicas > 1 {
+        return Err("a service with several replicas cannot be frozen".to_owned());
+    }
     if prepared.scenario.load.is_some() {
         return Err("a run that measures load cannot be frozen: a pause would be measured as well".to_owned());
     }

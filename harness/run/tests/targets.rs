@@ -187,6 +187,7 @@ fn the_real_service_is_told_all_that_it_needs() {
     let prepared = prepared(settings, None).unwrap();
     let database = Database::read("host=127.0.0.1 port=5433 user=u password='p w' dbname=assisted").unwrap();
     let around = Around {
+        pod: None,
         database: &database,
         address: "127.0.0.1:4711".parse().unwrap(),
         work: Path::new("/w"),
@@ -320,6 +321,7 @@ fn the_stand_in_tells_a_releases_version_and_gives_an_installer() {
 /// Starts `target`, a program, in a folder of its own.
 async fn start(target: &Target, folder: &Path, scratch: &Scratch) -> Result<Launched, StartError> {
     let launch = Launch {
+        one_of: None,
         prepared: Arc::new(prepared("{kind: simulated}", Some(&target.to_string())).unwrap()),
         vlab: "/proc/self/exe".into(),
         log_file: folder.join("service.log"),

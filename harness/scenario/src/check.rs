@@ -70,6 +70,8 @@ struct Known<'a> {
     real_time: bool,
     /// Is the service asked over Kubernetes?
     kube: bool,
+    /// How many of the service there are.
+    replicas: u64,
     /// The cluster that each host is in at some time, by binding too.
     member: BTreeMap<&'a str, Option<&'a str>>,
     /// The user resets a cluster, whose hosts then begin anew.
@@ -86,6 +88,7 @@ impl<'a> Known<'a> {
             groups,
             faults: file.faults.iter().map(|f| f.name.text.as_str()).collect(),
             real_time,
+            replicas: 1,
             kube: file.api.as_ref().is_some_and(|api| api.text == FrontDoor::Kube.as_str()),
             member: hosts
                 .iter()
@@ -208,6 +211,7 @@ impl Checker<'_> {
         let tags = self.tags(&file.tags);
         let needs = self.read_all(&file.needs);
         let service = self.service(file.service.as_ref());
+        self.replicas_fit(file.service.as_ref(), service.replicas, &needs);
         let api = self.read_option(&file.api).unwrap_or(FrontDoor::Rest);
         let hub = file.hub.as_ref().filter(|hub| self.has_hub(hub, api));
         let hub_assets = hub.and_then(|hub| self.hub_assets(hub));
@@ -219,7 +223,10 @@ impl Checker<'_> {
         let (hosts, clusters) = self.hosts_and_clusters(file, &cluster_files, &names);
         (infra_env.static_networks, infra_env.mistakes) = self.static_networks(file.infra_env.as_ref(), &hosts);
 
-        let known = Known::new(file, &clusters, &hosts, needs.contains(&Need::RealTime));
+        let known = Known {
+            replicas: service.replicas,
+            ..Known::new(file, &clusters, &hosts, needs.contains(&Need::RealTime))
+        };
         let actions: Vec<Action> = file.actions.iter().flat_map(|a| self.action(a, &known)).collect();
         // All files that were read go into the run's folder with the scenario.
         infra_env.resources = std::mem::take(&mut self.resources);

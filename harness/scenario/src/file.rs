@@ -112,6 +112,9 @@ pub(crate) struct ServiceFile {
     pub(crate) image: Option<Text<Plain>>,
     /// For `container`: the image of PostgreSQL. By default `vlab-postgres` if it is on the machine, otherwise `postgres`.
     pub(crate) postgres_image: Option<Text<Plain>>,
+    /// So many of it work on one database, 1 to 5, and requests are spread over them. Over REST and in real time only.
+    #[schemars(extend("default" = 1))]
+    pub(crate) replicas: Option<At<i64>>,
     /// For `remote`: its address, `http://host[:port]`.
     pub(crate) url: Option<Text<Plain>>,
     /// Its settings, by the names of the real service's environment variables, for example `HOST_MONITOR_INTERVAL`. They take

@@ -159,6 +159,8 @@ pub struct Service {
     pub image: Option<String>,
     /// For `container`: the image of PostgreSQL, when it is not the usual one.
     pub postgres_image: Option<String>,
+    /// How many of it there are.
+    pub replicas: u64,
 }
 
 /// How the discovery image is made.

@@ -271,6 +271,18 @@ words! {
 }
 
 words! {
+    /// Which of the service's replicas.
+    WhichReplica {
+        /// The one that decides.
+        Leader = "leader",
+        /// One that only answers.
+        Other = "other",
+        /// All of them.
+        All = "all",
+    }
+}
+
+words! {
     /// Who asks the service.
     RequestSide {
         /// Hosts.

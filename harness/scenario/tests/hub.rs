@@ -1,4 +1,4 @@
-//! The API server that a scenario brings.
+//! The API server that a scenario brings, and how many services there are.
 
 use std::path::PathBuf;
 
@@ -73,4 +73,28 @@ fn what_is_wrong_with_a_hub_is_refused_where_it_stands(
     let problem = error.problems().iter().find(|p| p.message.contains(message));
     let place = problem.and_then(|p| error.line_column(p)).map(|(line, _)| line);
     assert_eq!(place, Some(line), "{error}");
+}
+
+#[rstest]
+#[case("{replicas: 0}", "", "the number of replicas is 0; it must be between 1 and 5")]
+#[case("{replicas: 2}", "needs: [rest]\n", "add `real-time` to `needs`")]
+#[case("{replicas: 2}", "needs: [real-time]\n", "add `rest` to `needs`")]
+#[case(
+    "{kind: container, image: a, replicas: 2}",
+    "needs: [real-time, rest]\n",
+    "only a service that is a program of this computer"
+)]
+fn replicas_that_cannot_be_are_refused(#[case] service: &str, #[case] needs: &str, #[case] expected: &str) {
+    let error = read("test.yaml", &format!("{needs}service: {service}")).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_fault_hits_a_replica_that_is_there() {
+    let fault = "faults:\n  - {name: it, at: 1m, target: service, inject: service-kill, with: {replica: other}}";
+    let error = read("test.yaml", fault).unwrap_err().to_string();
+    assert!(error.contains("the service has no other replica"), "{error}");
+    let two = format!("needs: [real-time, rest]\nservice: {{replicas: 2}}\n{fault}");
+    let scenario = read("test.yaml", &two).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(scenario.service.replicas, 2);
 }

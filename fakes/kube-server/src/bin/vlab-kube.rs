@@ -1,14 +1,14 @@
 //! `vlab-kube`: the small Kubernetes API server by itself. `vlab kube` starts it.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
-use vlab_kube::{Authorization, Options};
+use vlab_kube::{Authorization, Caller, Options};
 use vlab_kube_server::{Keys, ServeOptions, kubeconfig, serve};
 
 /// A small Kubernetes API server for controllers and their tests: no cluster, no etcd, nothing to install.
@@ -24,6 +24,10 @@ struct Args {
     /// Plain HTTP; everybody is the administrator.
     #[arg(long)]
     http: bool,
+    /// Beside plain HTTP it listens with TLS, too, on a free port of the same address. What programs in pods are given is in the folder
+    /// `account` of `--dir` then: `token`, `ca.crt`, and `server`, which has its address.
+    #[arg(long, requires = "http")]
+    pods: bool,
     /// More names and addresses for the server's certificate.
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
@@ -68,19 +72,36 @@ fn failed(error: &std::io::Error) -> ExitCode {
     ExitCode::from(3)
 }
 
+/// One that nobody can guess.
+fn token() -> std::io::Result<String> {
+    let mut bytes = [0; 24];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 async fn run(args: Args) -> std::io::Result<()> {
     let mut names = vec!["localhost".to_owned(), "kubernetes.default.svc".to_owned(), args.listen.ip().to_string()];
     names.extend(args.names);
     std::fs::create_dir_all(&args.dir)?;
     let keys = if args.http { None } else { Some(Keys::of_folder(&args.dir, &names)?) };
+    let account = args.dir.join("account");
+    let also = if args.pods { Some(((args.listen.ip(), 0).into(), Keys::of_folder(&account, &names)?)) } else { None };
     let authorization = if args.roles { Authorization::Roles } else { Authorization::AlwaysAllow };
-    let core = Options { seed: args.seed, any_namespace: args.any_namespace, authorization, ..Options::default() };
+    let mut core = Options { seed: args.seed, any_namespace: args.any_namespace, authorization, ..Options::default() };
+    let token = token()?;
+    if also.is_some() {
+        core.tokens.insert(token.clone(), Caller::admin());
+    }
     let services: BTreeMap<String, String> = args.services.into_iter().collect();
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
-    let server = serve(ServeOptions { listen: args.listen, keys: keys.clone(), core, services }).await?;
+    let server = serve(ServeOptions { listen: args.listen, keys: keys.clone(), also, core, services }).await?;
+    if let Some(address) = server.also() {
+        vlab_kube_server::write_secret(&account.join("token"), &token)?;
+        std::fs::write(account.join("server"), format!("{address}\n"))?;
+    }
     let path = args.dir.join("kubeconfig");
-    vlab_kube_server::write_kubeconfig(&path, &kubeconfig(&server.url(), keys.as_ref()))?;
+    vlab_kube_server::write_secret(&path, &kubeconfig(&server.url(), keys.as_ref()))?;
     let said = format!("{}\nexport KUBECONFIG={}\n", server.url(), std::path::absolute(&path)?.display());
     // Whoever started it may have closed the pipe: that is no reason to end.
     let _ = std::io::stdout().write_all(said.as_bytes());

@@ -27,12 +27,17 @@ pub use migrations::{MIGRATIONS, Migration, migrate};
 const LOCK_CLASS: i32 = 0x766c_6162;
 /// Second number of the lock that the one service of a database holds.
 const LOCK_SERVICE: i32 = 1;
+/// Where a query finds who holds the lock of which these are the numbers.
+const HOLDERS: &str = "FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid::bigint = $1 AND objid::bigint = $2 \
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// How to reach the database.
 #[derive(Clone, Debug)]
 pub struct PgOptions {
     /// `host=… port=… user=… dbname=…` or `postgres://…`, as `tokio_postgres` reads it.
     pub conninfo: String,
+    /// What PostgreSQL is told that it is; `None`: what the connection string says, or the usual name.
+    pub name: Option<String>,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long a batch or a query may take before the connection is given up.
@@ -47,6 +52,7 @@ impl PgOptions {
     pub fn new(conninfo: impl Into<String>) -> Self {
         Self {
             conninfo: conninfo.into(),
+            name: None,
             connect_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(30),
             lock_wait: Duration::from_secs(3),
@@ -81,8 +87,10 @@ impl PgStore {
             StoreError::Unavailable(format!("the connection string is not understood: {e} {cause}"))
         })?;
         config.connect_timeout(options.connect_timeout);
-        if config.get_application_name().is_none() {
-            config.application_name("vlab-service");
+        match &options.name {
+            Some(name) => drop(config.application_name(name)),
+            None if config.get_application_name().is_none() => drop(config.application_name("vlab-service")),
+            None => {}
         }
         let mut store = Self { options, config, session: None, made: 0 };
         store.session().await?;
@@ -136,6 +144,12 @@ impl PgStore {
         Ok(Session { client, statements })
     }
 
+    /// Ends the connection of the service that has this database for itself, which then writes no more.
+    pub(crate) async fn end_holder(client: &Client) -> Result<(), tokio_postgres::Error> {
+        let end = format!("SELECT pg_terminate_backend(pid) {HOLDERS}");
+        client.execute(&end, &[&i64::from(LOCK_CLASS), &i64::from(LOCK_SERVICE)]).await.map(drop)
+    }
+
     async fn lock(&self, client: &Client) -> Result<(), StoreError> {
         let down = |e: tokio_postgres::Error| connection_error(&e);
         let until = Instant::now() + self.options.lock_wait;
@@ -149,15 +163,9 @@ impl PgStore {
                 return Ok(());
             }
             if Instant::now() >= until {
-                let row = client
-                    .query_one(
-                        "SELECT current_database()::text, (SELECT string_agg(pid::text, ', ') FROM pg_locks \
-                         WHERE locktype = 'advisory' AND granted AND classid::bigint = $1 AND objid::bigint = $2 \
-                         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))",
-                        &[&i64::from(LOCK_CLASS), &i64::from(LOCK_SERVICE)],
-                    )
-                    .await
-                    .map_err(down)?;
+                let who = format!("SELECT current_database()::text, (SELECT string_agg(pid::text, ', ') {HOLDERS})");
+                let row =
+                    client.query_one(&who, &[&i64::from(LOCK_CLASS), &i64::from(LOCK_SERVICE)]).await.map_err(down)?;
                 return Err(StoreError::InUse {
                     database: row.get(0),
                     holder: row.get::<_, Option<String>>(1).unwrap_or_else(|| "unknown".into()),

@@ -191,7 +191,7 @@ impl Running {
         let (ready, is_ready) = oneshot::channel();
         let shutdown = CancellationToken::new();
         let images = ImageService::open(&[], "").unwrap();
-        let front = Front { listener, address, images, hub: None, limits, ready: Some(ready) };
+        let front = Front { listener, address, images, hub: None, limits, ready: Some(ready), from: Timestamp::now() };
         let task = tokio::spawn(serve_logic::<Notes, S>(front, store, config, shutdown.clone()));
         assert_eq!(is_ready.await.unwrap(), address);
         Self { address, shutdown, task }
@@ -732,7 +732,8 @@ async fn a_service_to_be_killed() {
     let (listener, address) = bind(Listen::Address(address)).unwrap();
     let shutdown = CancellationToken::new();
     let images = ImageService::open(&[], "").unwrap();
-    let front = Front { listener, address, images, hub: None, limits: Limits::default(), ready: None };
+    let front =
+        Front { listener, address, images, hub: None, limits: Limits::default(), ready: None, from: Timestamp::now() };
     serve_logic::<Notes, PgStore>(front, store, NotesConfig::default(), shutdown).await.unwrap();
 }
 

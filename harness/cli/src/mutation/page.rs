@@ -118,7 +118,10 @@ const SILENT: &[(&str, &str)] = &[
         "takes two mistakes at once: a host that goes back, and a service that takes it; hosts of their own never do, and the \
          service refuses it",
     ),
-    ("one-service-decides", "needs two services on one database, and virtual time has one service and no database"),
+    (
+        "one-service-decides",
+        "needs two services on one database, and virtual time has one service and no database; `leader-killed-in-every-state` has it judged in real time",
+    ),
 ];
 
 const HEAD: &str = "# Mutations: the judge is judged

@@ -1,6 +1,7 @@
 //! Faults of the service, its database and the way there, in real time: each scenario that has no form in virtual time, and of the
 //! others one for each way in which something is done to a program or a connection.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -115,6 +116,36 @@ async fn without_what_is_done_in_the_database_nobody_waits(#[case] name: &str) {
     fails_without_its_fault(name).await;
 }
 
+/// Who decides changes with the leader, and nothing is decided twice.
+async fn both_decide(name: &str) {
+    let (outcome, history) = real(name, true).await;
+    assert_eq!(outcome.result.exit_code, 0, "{:?} {:#?}", outcome.result.reason, failed(&outcome));
+    let writers: BTreeSet<&str> = history
+        .iter()
+        .filter_map(|o| match &o.what {
+            What::Writer { name } => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(writers.len() > 1 && writers.iter().all(|name| name.starts_with("service-")), "{writers:?}");
+    let judged = outcome.result.checks.iter().find(|check| check.name.starts_with("one-service-decides")).unwrap();
+    assert_eq!(judged.verdict, CheckVerdict::Passed, "{}", judged.message);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_replica_goes_on_when_the_leader_is_killed() {
+    both_decide("leader-killed-in-every-state").await;
+}
+
+#[rstest]
+#[case("leader-stands-still")]
+#[case("replicas-updated-one-by-one")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute together; `another_replica_goes_on_when_the_leader_is_killed` is quicker"]
+async fn other_replicas_go_on(#[case] name: &str) {
+    both_decide(name).await;
+}
+
 /// The others. `cargo nextest run --workspace --run-ignored all -E 'test(e2e_faults)'`
 #[rstest]
 #[case("postgres-killed", true)]
@@ -139,7 +170,16 @@ fn no_scenario_that_needs_real_time_is_left_out() {
     let names: Vec<String> = all.filter(|s| s.needs.contains(&Need::RealTime)).map(|s| s.name).collect();
     assert_eq!(
         names,
-        ["postgres-killed", "postgres-locked", "postgres-restarts", "postgres-unreachable", "slow-queries"]
+        [
+            "leader-killed-in-every-state",
+            "leader-stands-still",
+            "postgres-killed",
+            "postgres-locked",
+            "postgres-restarts",
+            "postgres-unreachable",
+            "replicas-updated-one-by-one",
+            "slow-queries"
+        ]
     );
 }
 

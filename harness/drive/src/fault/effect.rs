@@ -7,7 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use vlab_agents::{ClusterFault, HostFault, Reachability};
 use vlab_model::lease::Times;
-use vlab_scenario::{Cluster, Fault, Injection, LinkDirection, LockedTable, Span};
+use vlab_scenario::{Cluster, Fault, Injection, LinkDirection, LockedTable, Span, WhichReplica};
 
 use vlab_kube::Order;
 
@@ -38,13 +38,15 @@ pub enum ServiceFault {
     Restart {
         /// The program that is restarted.
         who: Program,
+        /// Which of it, where there are several.
+        of: WhichReplica,
         /// With SIGKILL?
         kill: bool,
         /// It is down so long before it is started.
         down: Duration,
     },
-    /// A program stands still.
-    Pause(Program),
+    /// A program stands still, which of it where there are several.
+    Pause(Program, WhichReplica),
     /// Each transaction that writes into the service's tables waits so long before its first write.
     SlowQueries(Duration),
     /// Whoever writes into this table waits: somebody else holds a lock on it.

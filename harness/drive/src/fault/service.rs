@@ -2,23 +2,25 @@
 
 use std::time::Duration;
 
-use vlab_scenario::{RequestSide, Requests, ServiceInjection, Span};
+use vlab_scenario::{RequestSide, Requests, ServiceInjection, Span, WhichReplica};
 
 use super::effect::{Lookup, Program, ServiceFault};
 use crate::requests::{RequestFault, Rule, Select, Side};
 
 /// What the fault of that name does.
 pub(super) fn effect(injection: &ServiceInjection, name: &str, who: &dyn Lookup) -> Result<ServiceFault, String> {
-    let restart = |program: Program, kill: bool, down: &Span| {
-        Ok(ServiceFault::Restart { who: program, kill, down: who.span(*down) })
+    let restart = |program: Program, kill: bool, down: &Span, of: WhichReplica| {
+        Ok(ServiceFault::Restart { who: program, of, kill, down: who.span(*down) })
     };
     let (requests, wrong) = match injection {
-        ServiceInjection::ServiceRestart { down } => return restart(Program::Service, false, down),
-        ServiceInjection::ServiceKill { down } => return restart(Program::Service, true, down),
-        ServiceInjection::ServicePause => return Ok(ServiceFault::Pause(Program::Service)),
-        ServiceInjection::PostgresRestart { down } => return restart(Program::Postgres, false, down),
-        ServiceInjection::PostgresKill { down } => return restart(Program::Postgres, true, down),
-        ServiceInjection::PostgresUnreachable => return Ok(ServiceFault::Pause(Program::Postgres)),
+        ServiceInjection::ServiceRestart { down, replica } => return restart(Program::Service, false, down, *replica),
+        ServiceInjection::ServiceKill { down, replica } => return restart(Program::Service, true, down, *replica),
+        ServiceInjection::ServicePause { replica } => return Ok(ServiceFault::Pause(Program::Service, *replica)),
+        ServiceInjection::PostgresRestart { down } => {
+            return restart(Program::Postgres, false, down, WhichReplica::All);
+        }
+        ServiceInjection::PostgresKill { down } => return restart(Program::Postgres, true, down, WhichReplica::All),
+        ServiceInjection::PostgresUnreachable => return Ok(ServiceFault::Pause(Program::Postgres, WhichReplica::All)),
         ServiceInjection::PostgresLocked { table } => return Ok(ServiceFault::Lock(*table)),
         ServiceInjection::SlowQueries { ms } => {
             return Ok(ServiceFault::SlowQueries(Duration::from_millis(u64::from(*ms))));

@@ -14,6 +14,10 @@ use crate::rundir::{self, RunDir};
 /// Logs of the programs of every run, and what they are.
 const LOGS: &[(&str, &str)] = &[
     ("service.log", "log of the service under test"),
+    ("service-1.log", "log of the service's replica service-1"),
+    ("service-2.log", "log of the service's replica service-2"),
+    ("service-3.log", "log of the service's replica service-3"),
+    ("service-4.log", "log of the service's replica service-4"),
     ("postgresql.log", "log of PostgreSQL"),
     ("etcd.log", "log of the etcd that the API server stands on"),
     ("kubectl-proxy.log", "log of the way to the API server"),

@@ -19,7 +19,7 @@ use vlab_drive::fault::effect::{Program, ServiceFault};
 use vlab_drive::prepare::Prepared;
 use vlab_drive::requests::Side;
 use vlab_gateway::{Answered, FaultEffect, Gateway, News};
-use vlab_scenario::{FaultTarget, Host};
+use vlab_scenario::{FaultTarget, Host, WhichReplica};
 
 use super::hub::HubFaults;
 use crate::error::{LabError, lab};
@@ -67,7 +67,7 @@ pub(super) struct Outside {
     /// The service is down because a fault wants it.
     service_down: bool,
     /// What is to be done to the service once another fault has let it run again.
-    later: VecDeque<(Arc<str>, bool, Duration)>,
+    later: VecDeque<(Arc<str>, WhichReplica, bool, Duration)>,
     tell: mpsc::UnboundedSender<Report>,
     told: mpsc::UnboundedReceiver<Report>,
     paused: BTreeMap<Arc<str>, Program>,
@@ -125,18 +125,18 @@ impl Outside {
     /// Does what a fault wants.
     pub(super) async fn carry_out(&mut self, task: Task) {
         match task {
-            Task::Do(fault, ServiceFault::Restart { who: Program::Service, kill, down }) => {
+            Task::Do(fault, ServiceFault::Restart { who: Program::Service, of, kill, down }) => {
                 if self.service_down {
-                    self.later.push_back((fault, kill, down));
+                    self.later.push_back((fault, of, kill, down));
                 } else {
                     self.service_down = true;
-                    self.restart(Program::Service, Some(fault), kill, down);
+                    self.restart((Program::Service, of), Some(fault), kill, down);
                 }
             }
-            Task::Do(fault, ServiceFault::Restart { who: Program::Postgres, kill, down }) => {
-                self.restart(Program::Postgres, Some(fault), kill, down);
+            Task::Do(fault, ServiceFault::Restart { who: Program::Postgres, of, kill, down }) => {
+                self.restart((Program::Postgres, of), Some(fault), kill, down);
             }
-            Task::Do(fault, ServiceFault::Pause(who)) => match pause(&*self.service, who, true).await {
+            Task::Do(fault, ServiceFault::Pause(who, of)) => match pause(&*self.service, (who, of), true).await {
                 Ok(()) => {
                     self.paused.insert(fault.clone(), who);
                     self.effect(fault, format!("{} was paused", who.words()));
@@ -189,21 +189,21 @@ impl Outside {
     /// Does what had to wait for the service.
     pub(super) fn catch_up(&mut self) {
         if !self.service_down
-            && let Some((fault, kill, down)) = self.later.pop_front()
+            && let Some((fault, of, kill, down)) = self.later.pop_front()
         {
             self.service_down = true;
-            self.restart(Program::Service, Some(fault), kill, down);
+            self.restart((Program::Service, of), Some(fault), kill, down);
         }
     }
 
     /// The service has ended by itself, and is started again as a pod would be.
     pub(super) fn start_again(&mut self, down: Duration) {
         self.service_down = true;
-        self.restart(Program::Service, None, false, down);
+        self.restart((Program::Service, WhichReplica::All), None, false, down);
     }
 
     /// Without a fault it has ended by itself.
-    fn restart(&mut self, which: Program, fault: Option<Arc<str>>, kill: bool, down: Duration) {
+    fn restart(&mut self, (which, of): (Program, WhichReplica), fault: Option<Arc<str>>, kill: bool, down: Duration) {
         let (tell, name) = (self.tell.clone(), fault.clone());
         let stopped = move |what: String, killed: Option<String>| {
             if let Some(how) = killed {
@@ -215,6 +215,7 @@ impl Outside {
         };
         let order = Restart {
             which,
+            of,
             kill,
             down,
             again: fault.is_none(),
@@ -245,7 +246,7 @@ impl Outside {
         }
         if let Some(who) = self.paused.remove(fault)
             && !self.paused.values().any(|other| *other == who)
-            && let Err(error) = pause(&*self.service, who, false).await
+            && let Err(error) = pause(&*self.service, (who, WhichReplica::All), false).await
         {
             self.broken(error);
         }
@@ -343,9 +344,9 @@ fn through(gateway: &Gateway) -> String {
     format!("{all} requests went through the gateway; {}", each.join(", "))
 }
 
-async fn pause(service: &dyn RunningService, who: Program, still: bool) -> Result<(), String> {
+async fn pause(service: &dyn RunningService, (who, of): (Program, WhichReplica), still: bool) -> Result<(), String> {
     let what = if still { "paused" } else { "resumed" };
-    let paused = service.pause(who, still).await;
+    let paused = service.pause(who, of, still).await;
     paused.map_err(|error| format!("{} cannot be {what}: {error}", who.words()))
 }
 

@@ -18,6 +18,7 @@ use vlab_drive::fault::effect::Program;
 use vlab_judge::result::Startup;
 use vlab_lab::containers::{Container, ContainerError, ContainerSpec, Content, CopiedFile, Pod, PodOptions};
 use vlab_lab::pod;
+use vlab_scenario::WhichReplica;
 
 use vlab_model::lease::LOST;
 use vlab_service_server::hub::kubeconfig;
@@ -201,7 +202,7 @@ impl RunningService for Containers {
         None
     }
 
-    fn pause(&self, which: Program, still: bool) -> BoxFuture<'_, Result<(), String>> {
+    fn pause(&self, which: Program, _: WhichReplica, still: bool) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move { self.of(which).pause(still).await.map_err(|error| error.to_string()) })
     }
 
@@ -369,7 +370,7 @@ impl Rising<'_> {
         let tools = (!order.real_tools).then_some(StandIns { folder: Path::new(TOOLS), installer: &program });
         let (work, path) = (Path::new(WORK), OsStr::new(path));
         let kube = self.hub.as_ref().map(|hub| Kube { kubeconfig: Path::new(HUB), ..hub.hub.kube() });
-        let around = Around { database, address, work, tools, path, inside: order.inside, kube };
+        let around = Around { database, address, work, tools, path, inside: order.inside, kube, pod: None };
         let env = environment(order.prepared, &around);
         let mut env: Vec<(String, String)> =
             env.into_iter().map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect();

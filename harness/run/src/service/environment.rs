@@ -7,6 +7,7 @@ use std::path::Path;
 use tokio_postgres::config::Host;
 use vlab_api::types::ReleaseImage;
 use vlab_drive::prepare::Prepared;
+use vlab_model::lease::{NAMESPACE, Times};
 use vlab_service_server::program::{CONSTANTS, PACE};
 
 use super::Inside;
@@ -71,6 +72,19 @@ pub struct Around<'a> {
     pub inside: Option<&'a Inside>,
     /// The API server that its controllers work on; `None`: they are off.
     pub kube: Option<Kube<'a>>,
+    /// It is one of several, in a pod of its own.
+    pub pod: Option<Pod<'a>>,
+}
+
+/// What is around one of several services.
+#[derive(Clone, Copy, Debug)]
+pub struct Pod<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Where all of them are reached.
+    pub front: SocketAddr,
+    /// Where it reaches the API server on which they have their leases.
+    pub server: SocketAddr,
 }
 
 /// An API server, as a service whose controllers work on it wants to be told it.
@@ -94,7 +108,7 @@ const NO_IMAGES: &str = "http://images.invalid";
 /// together with those that only the real service has (from the scenario), and those that the run must choose
 /// ([`vlab_drive::target::OWNED`]).
 pub fn environment(prepared: &Prepared, around: &Around<'_>) -> Vec<(String, OsString)> {
-    let Around { database, address, work, tools, path, inside, kube } = *around;
+    let Around { database, address, work, tools, path, inside, kube, pod } = *around;
     let mut all: Vec<(String, OsString)> = Vec::new();
     let mut set = |name: &str, value: OsString| {
         all.retain(|(known, _)| known != name);
@@ -140,8 +154,29 @@ pub fn environment(prepared: &Prepared, around: &Around<'_>) -> Vec<(String, OsS
     set("HTTP_LISTEN_PORT", address.port().to_string().into());
     set(
         "SERVICE_BASE_URL",
-        inside.map_or_else(|| format!("http://{address}"), |inside| inside.base_url.clone()).into(),
+        inside
+            .map_or_else(
+                || format!("http://{}", pod.map_or(address, |pod| pod.front)),
+                |inside| inside.base_url.clone(),
+            )
+            .into(),
     );
+    if let Some(pod) = pod {
+        // Only there it has leases. Files are kept in a folder that all have.
+        set("DEPLOY_TARGET", "k8s".into());
+        set("NAMESPACE", NAMESPACE.into());
+        set("KUBERNETES_SERVICE_HOST", pod.server.ip().to_string().into());
+        set("KUBERNETES_SERVICE_PORT", pod.server.port().to_string().into());
+        set("PGAPPNAME", pod.name.into());
+        let times = Times::at(prepared.clock_scale);
+        for (name, time) in [
+            ("LEADER_LEASE_DURATION", times.duration),
+            ("LEADER_RENEW_DEADLINE", times.deadline),
+            ("LEADER_RETRY_INTERVAL", times.retry),
+        ] {
+            set(name, format!("{}ms", time.as_millis()).into());
+        }
+    }
     set("DB_HOST", database.host.clone().into());
     set("DB_PORT", database.port.to_string().into());
     set("DB_USER", database.user.clone().into());

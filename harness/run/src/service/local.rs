@@ -1,12 +1,17 @@
 //! A service that is a process of this computer, with PostgreSQL beside it.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
+use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
 use vlab_judge::result::Startup;
 use vlab_lab::postgres::{PgCluster, PgOptions, Tcp};
@@ -15,14 +20,15 @@ use vlab_lab::process::{Child, ProcessError};
 use vlab_lab::tree::copy_tree;
 use vlab_lab::wait::ReadyError;
 use vlab_model::lease::LOST;
-use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection};
+use vlab_scenario::{Fault, FaultTarget, Injection, ServiceInjection, WhichReplica};
 
 use super::environment::Database;
 use super::hub::{Hub, HubOrder};
+use super::replicas::{self, Balancer, Leases};
 use super::scratch::{self, Scratch};
 use super::{
-    About, BoxFuture, DATABASE, Down, Launch, Launcher, ProgramEnd, Restart, RunningService, STOP, ServiceOrder,
-    StartError, not_ended_well, shift,
+    About, BoxFuture, DATABASE, Down, Launch, Launched, Launcher, OneOf, ProgramEnd, Restart, RunningService, STOP,
+    ServiceOrder, StartError, not_ended_well, shift,
 };
 use crate::error::{LabError, lab};
 
@@ -40,18 +46,58 @@ pub(super) struct ProcessKind {
 
 struct Local {
     about: About,
-    launch: Launch,
     launcher: Launcher,
+    conninfo: String,
     postgres: PgCluster,
     /// How many faults have PostgreSQL down.
     postgres_down: AtomicU32,
-    /// `None` while a fault has it stopped.
-    child: Mutex<Option<Arc<Child>>>,
+    /// The programs that are the service, mostly one.
+    replicas: Vec<Replica>,
+    /// In front of several.
+    balancer: Option<Balancer>,
+    /// The API server on which several real ones have their leases.
+    leases: Option<Arc<Hub>>,
+    /// The API server that the controllers work on.
+    hub: Option<Arc<Hub>>,
     /// Has the service exited unexpectedly?
     surprised: AtomicBool,
     scratch: Mutex<Option<Scratch>>,
     /// Does Hive's and metal3's part on the hub of a service that has controllers of its own.
     others: Option<AbortOnDropHandle<()>>,
+}
+
+/// A program that is the service, or one of several.
+struct Replica {
+    launch: Launch,
+    /// Where it answers, after it was restarted, too.
+    address: SocketAddr,
+    /// `None` while a fault has it stopped.
+    child: Mutex<Option<Arc<Child>>>,
+    /// It stands still.
+    still: AtomicBool,
+}
+
+impl Replica {
+    fn child(&self) -> Option<Arc<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take_child(&self) -> Option<Arc<Child>> {
+        self.still.store(false, Ordering::Relaxed);
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Is it the one that is running?
+    fn runs(&self, child: &Arc<Child>) -> bool {
+        self.child().is_some_and(|running| Arc::ptr_eq(&running, child))
+    }
+}
+
+/// What was started of a service.
+struct Started {
+    replicas: Vec<(Launch, Launched)>,
+    balancer: Option<Balancer>,
+    leases: Option<Arc<Hub>>,
 }
 
 /// Starts PostgreSQL and the service on it.
@@ -71,31 +117,47 @@ pub(super) async fn start(order: &ServiceOrder<'_>, kind: ProcessKind) -> Result
     }
     let mut scratch = None;
     match start_on(order, &kind, &postgres, &mut scratch).await {
-        Ok((launch, launched)) => {
+        Ok((conninfo, hub, started)) => {
+            let Started { replicas, balancer, leases } = started;
+            let ready: Duration = replicas.iter().map(|(_, launched)| launched.ready).sum();
             let startup = Startup {
-                service_ready_ms: launched.ready.as_secs_f64() * 1e3,
+                service_ready_ms: ready.as_secs_f64() * 1e3,
                 postgres_ready_ms: Some(postgres.start_times().total.as_secs_f64() * 1e3),
             };
+            // There is one at least.
+            let first = replicas.first().map(|(_, launched)| (launched.endpoint.clone(), launched.version.clone()));
+            let (first, mut version) = first.unwrap_or_else(|| (Endpoint::new(([0; 4], 0).into()), String::new()));
+            if replicas.len() > 1 {
+                version = format!("{} of {version}", replicas.len());
+            }
             let about = About {
-                endpoint: launched.endpoint,
-                version: launched.version,
+                endpoint: balancer.as_ref().map_or(first, |balancer| Endpoint::new(balancer.address())),
+                version,
                 stands_on: BTreeMap::from([("postgresql".to_owned(), postgres.version().to_owned())]),
-                conninfo: Some(launch.conninfo.clone()),
+                conninfo: Some(conninfo.clone()),
                 startup: Some(startup),
-                hub: launch.hub.as_ref().map(|hub| (hub.endpoint().clone(), hub.kubeconfig().to_owned())),
+                hub: hub.as_ref().map(|hub| (hub.endpoint().clone(), hub.kubeconfig().to_owned())),
             };
-            let others = launch
-                .hub
+            let others = hub
                 .as_ref()
                 .filter(|_| kind.real)
                 .map(|hub| hub.others(hub.endpoint().clone(), order.prepared.clock_scale));
+            let replicas = replicas.into_iter().map(|(launch, launched)| Replica {
+                launch,
+                address: launched.endpoint.address(),
+                child: Mutex::new(Some(Arc::new(launched.child))),
+                still: AtomicBool::new(false),
+            });
             Ok(Arc::new(Local {
                 about,
-                launch,
                 launcher: kind.launcher,
+                conninfo,
                 postgres,
                 postgres_down: AtomicU32::new(0),
-                child: Mutex::new(Some(Arc::new(launched.child))),
+                replicas: replicas.collect(),
+                balancer,
+                leases,
+                hub,
                 surprised: AtomicBool::new(false),
                 scratch: Mutex::new(scratch),
                 others,
@@ -117,7 +179,7 @@ async fn start_on(
     kind: &ProcessKind,
     postgres: &PgCluster,
     scratch: &mut Option<Scratch>,
-) -> Result<(Launch, super::Launched), LabError> {
+) -> Result<(String, Option<Arc<Hub>>, Started), LabError> {
     let conninfo = match order.from {
         None => postgres.create_database(DATABASE).await.map_err(lab("postgresql"))?,
         Some((_, by)) => {
@@ -148,19 +210,53 @@ async fn start_on(
         log_file: order.folder.join("service.log"),
         address_file: order.folder.join("service.address"),
         ledger: order.ledger.clone(),
-        conninfo,
+        conninfo: conninfo.clone(),
         tcp_conninfo,
         scratch: scratch.as_ref().map(|scratch| scratch.path().to_owned()),
         real_tools: order.real_tools,
         ready_within: order.ready_within,
         inside: order.inside.cloned(),
-        hub,
+        hub: hub.clone(),
+        one_of: None,
     };
-    let launched = order.or_end(async { (kind.launcher)(&launch, None).await.map_err(lab("service")) }).await;
-    if let (Err(_), Some(hub)) = (&launched, &launch.hub) {
+    let started = order.or_end(start_all(order, kind, launch)).await;
+    if let (Err(_), Some(hub)) = (&started, &hub) {
         hub.stop().await;
     }
-    Ok((launch, launched?))
+    Ok((conninfo, hub, started?))
+}
+
+/// Starts as many programs of the service as the scenario wants, one after the other.
+async fn start_all(order: &ServiceOrder<'_>, kind: &ProcessKind, launch: Launch) -> Result<Started, LabError> {
+    let count = usize::try_from(order.prepared.scenario.service.replicas).unwrap_or(1);
+    if count < 2 {
+        let launched = (kind.launcher)(&launch, None).await.map_err(lab("service"))?;
+        return Ok(Started { replicas: vec![(launch, launched)], balancer: None, leases: None });
+    }
+    let balancer = Balancer::start(count).await.map_err(lab("service"))?;
+    // It ends with its last owner, whatever happens here.
+    let leases = match &launch.scratch {
+        // In a folder that is removed: there are keys in it.
+        Some(scratch) if kind.real => {
+            let hub = Hub::for_leases(&scratch.join("leases"), order.folder, order.ledger.clone()).await;
+            Some(Arc::new(hub.map_err(lab("API server"))?))
+        }
+        _ => None,
+    };
+    let mut replicas = Vec::new();
+    for number in 0..count {
+        let name = replicas::name(number);
+        let mut launch = launch.clone();
+        if number > 0 {
+            launch.log_file = order.folder.join(format!("{name}.log"));
+            launch.address_file = order.folder.join(format!("{name}.address"));
+        }
+        launch.one_of = Some(OneOf { name, front: balancer.address(), leases: leases.clone() });
+        let launched = (kind.launcher)(&launch, None).await.map_err(lab("service"))?;
+        balancer.set(number, Some(launched.endpoint.address()));
+        replicas.push((launch, launched));
+    }
+    Ok(Started { replicas, balancer: Some(balancer), leases })
 }
 
 /// The API server for the service's controllers.
@@ -196,29 +292,70 @@ fn ended_at_start(error: &StartError) -> bool {
 }
 
 impl Local {
-    fn child(&self) -> Option<Arc<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn take_child(&self) -> Option<Arc<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    async fn restart_service(self: Arc<Self>, child: Option<Arc<Child>>, order: Restart) -> Result<(), LabError> {
-        let Some(child) = child else { return Err(LabError::new("faults", "the service does not run")) };
-        let (status, killed) = if order.kill {
-            (child.kill9().await, None)
-        } else {
-            let stopped = child.stop(STOP).await;
-            (stopped.status, not_ended_well(stopped))
+    /// The numbers of the replicas that are meant.
+    async fn those(&self, which: WhichReplica) -> Result<Vec<usize>, LabError> {
+        let all = 0..self.replicas.len();
+        if self.replicas.len() == 1 || which == WhichReplica::All {
+            return Ok(all.collect());
+        }
+        let leases = match &self.leases {
+            Some(hub) => Leases::Hub(hub),
+            None => Leases::Database(&self.conninfo),
         };
-        drop(child);
-        (order.stopped)(format!("the service ended: {status}"), killed);
+        let leader = replicas::leader(leases).await.map_err(lab("faults"))?;
+        Ok(match which {
+            WhichReplica::Leader => vec![leader],
+            _ => all.filter(|number| *number != leader).take(1).collect(),
+        })
+    }
+
+    /// Connections come to that one from now on, or do not any more.
+    fn in_front(&self, number: usize, ready: bool) {
+        if let Some(balancer) = &self.balancer {
+            balancer.set(number, ready.then_some(self.replicas[number].address));
+        }
+    }
+
+    /// For messages.
+    fn words(&self, number: usize) -> String {
+        match self.replicas.len() {
+            1 => "the service".to_owned(),
+            _ => format!("the service's replica {}", replicas::name(number)),
+        }
+    }
+
+    async fn restart_service(self: Arc<Self>, order: Restart) -> Result<(), LabError> {
+        let those = self.those(order.of).await?;
+        let mut taken = Vec::new();
+        for number in those {
+            let Some(child) = self.replicas[number].take_child() else {
+                return Err(LabError::new("faults", format!("{} does not run", self.words(number))));
+            };
+            self.in_front(number, false);
+            taken.push((number, child));
+        }
+        for (number, child) in &taken {
+            let (status, killed) = if order.kill {
+                (child.kill9().await, None)
+            } else {
+                let stopped = child.stop(STOP).await;
+                (stopped.status, not_ended_well(stopped))
+            };
+            (order.stopped)(format!("{} ended: {status}", self.words(*number)), killed);
+        }
+        let those: Vec<usize> = taken.into_iter().map(|(number, _)| number).collect();
         order.stay_down().await;
-        let again = Some(self.about.endpoint.address());
+        for number in those {
+            self.start_again(number, &order).await?;
+        }
+        Ok(())
+    }
+
+    async fn start_again(&self, number: usize, order: &Restart) -> Result<(), LabError> {
+        let replica = &self.replicas[number];
         let mut pause = order.down;
         let launched = loop {
-            match (self.launcher)(&self.launch, again).await {
+            match (self.launcher)(&replica.launch, Some(replica.address)).await {
                 Ok(launched) => break launched,
                 Err(error) if order.again && ended_at_start(&error) && !order.hurry.is_cancelled() => {
                     tracing::info!(%error, ?pause, "the service ended again");
@@ -228,7 +365,29 @@ impl Local {
                 Err(error) => return Err(lab("service")(error)),
             }
         };
-        *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(launched.child));
+        *replica.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(launched.child));
+        self.in_front(number, true);
+        Ok(())
+    }
+
+    /// Lets the replicas that are meant stand still, or all that do go on.
+    async fn pause_service(&self, which: WhichReplica, still: bool) -> Result<(), String> {
+        let those = match still {
+            true => self.those(which).await.map_err(|error| error.to_string())?,
+            false => {
+                let all = 0..self.replicas.len();
+                all.filter(|number| self.replicas[*number].still.load(Ordering::Relaxed)).collect()
+            }
+        };
+        for number in those {
+            match self.replicas[number].child() {
+                Some(child) if child.pause(still).await => {}
+                Some(_) => return Err("has it ended?".to_owned()),
+                None => return Err("it does not run".to_owned()),
+            }
+            self.replicas[number].still.store(still, Ordering::Relaxed);
+            self.in_front(number, !still);
+        }
         Ok(())
     }
 
@@ -271,15 +430,31 @@ impl RunningService for Local {
     }
 
     fn ended(&self) -> BoxFuture<'_, ProgramEnd> {
-        let child = self.child();
+        let children: Vec<_> = self.replicas.iter().map(|replica| (replica, replica.child())).collect();
         let service = async move {
-            let Some(child) = child else { return std::future::pending().await };
-            let how = child.wait().await.to_string();
+            let ends = children.into_iter().filter_map(|(replica, child)| child.map(|child| (replica, child)));
+            let mut ends: Vec<_> = ends
+                .map(|(replica, child)| {
+                    Box::pin(async move {
+                        let how = child.wait().await.to_string();
+                        // One that was taken away meanwhile was ended by us.
+                        if replica.runs(&child) { how } else { std::future::pending().await }
+                    })
+                })
+                .collect();
+            let how = poll_fn(|cx| {
+                let ended = ends.iter_mut().find_map(|end| match end.as_mut().poll(cx) {
+                    Poll::Ready(how) => Some(how),
+                    Poll::Pending => None,
+                });
+                ended.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await;
             self.surprised.store(true, Ordering::Relaxed);
             ProgramEnd::Of { which: Program::Service, how: Some(how) }
         };
         let hub = async {
-            match &self.launch.hub {
+            match self.hub.as_ref().or(self.leases.as_ref()) {
                 Some(hub) => ProgramEnd::OfHub(hub.ended().await),
                 None => std::future::pending().await,
             }
@@ -295,7 +470,7 @@ impl RunningService for Local {
     }
 
     fn has_lost_lease(&self) -> bool {
-        self.launch.hub.is_some() && self.last_lines(Program::Service, 20).iter().any(|line| line.contains(LOST))
+        self.hub.is_some() && self.last_lines(Program::Service, 20).iter().any(|line| line.contains(LOST))
     }
 
     fn lost(&self) -> Option<ProgramEnd> {
@@ -304,27 +479,18 @@ impl RunningService for Local {
         (gone && surprising).then_some(ProgramEnd::Of { which: Program::Postgres, how: None })
     }
 
-    fn pause(&self, which: Program, still: bool) -> BoxFuture<'_, Result<(), String>> {
-        let child = self.child();
+    fn pause(&self, which: Program, of: WhichReplica, still: bool) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            match (which, child) {
-                (Program::Postgres, _) => self.postgres.pause(still).await.map_err(|error| error.to_string()),
-                (Program::Service, Some(child)) if child.pause(still).await => Ok(()),
-                (Program::Service, Some(_)) => Err("has it ended?".to_owned()),
-                // It was killed meanwhile, and nothing of it stands still.
-                (Program::Service, None) if !still => Ok(()),
-                (Program::Service, None) => Err("it does not run".to_owned()),
+            match which {
+                Program::Postgres => self.postgres.pause(still).await.map_err(|error| error.to_string()),
+                Program::Service => self.pause_service(of, still).await,
             }
         })
     }
 
     fn restart(self: Arc<Self>, order: Restart) -> BoxFuture<'static, Result<(), LabError>> {
         match order.which {
-            Program::Service => {
-                // Now, so that its end surprises nobody.
-                let child = self.take_child();
-                Box::pin(self.restart_service(child, order))
-            }
+            Program::Service => Box::pin(self.restart_service(order)),
             Program::Postgres => {
                 self.postgres_down.fetch_add(1, Ordering::Relaxed);
                 Box::pin(self.restart_postgres(order))
@@ -333,7 +499,8 @@ impl RunningService for Local {
     }
 
     fn rest(self: Arc<Self>) -> BoxFuture<'static, Result<(), LabError>> {
-        let child = self.take_child();
+        // Only a service that is one program is frozen.
+        let child = self.replicas.first().and_then(Replica::take_child);
         Box::pin(async move {
             let Some(child) = child else { return Err(LabError::new("snapshot", "the service does not run")) };
             let ended = not_ended_well(child.stop(STOP).await);
@@ -346,7 +513,8 @@ impl RunningService for Local {
         self.postgres_down.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             self.postgres.keep(&into.join(POSTGRES)).await.map_err(lab("snapshot"))?;
-            let work = self.launch.scratch.as_ref().map(|folder| scratch::work(folder));
+            let scratch = self.replicas.first().and_then(|replica| replica.launch.scratch.as_ref());
+            let work = scratch.map(|folder| scratch::work(folder));
             let Some(work) = work else { return Ok(()) };
             let kept = into.join(WORK);
             std::fs::create_dir(&kept).and_then(|()| copy_tree(&work, &kept, None)).map_err(lab("snapshot"))
@@ -355,32 +523,41 @@ impl RunningService for Local {
 
     fn last_lines(&self, which: Program, count: usize) -> Vec<String> {
         match which {
-            Program::Service => self.child().map(|child| child.last_lines(count)).unwrap_or_default(),
+            Program::Service => {
+                let children = self.replicas.iter().filter_map(Replica::child);
+                children.flat_map(|child| child.last_lines(count)).collect()
+            }
             Program::Postgres => self.postgres.last_log_lines(count),
         }
     }
 
     fn memory(&self, which: Program) -> Option<u64> {
-        let pid = match which {
-            Program::Service => self.child()?.pid(),
-            Program::Postgres => self.postgres.postmaster()?.pid,
+        let pids: Vec<u32> = match which {
+            Program::Service => self.replicas.iter().filter_map(|replica| Some(replica.child()?.pid())).collect(),
+            Program::Postgres => self.postgres.postmaster().map(|postmaster| postmaster.pid).into_iter().collect(),
         };
-        Usage::of(pid).ok().map(|usage| usage.rss_bytes / 1024)
+        let bytes = pids.into_iter().map(|pid| Usage::of(pid).ok().map(|usage| usage.rss_bytes));
+        bytes.collect::<Option<Vec<u64>>>().filter(|all| !all.is_empty()).map(|all| all.iter().sum::<u64>() / 1024)
     }
 
     fn stop(self: Arc<Self>) -> BoxFuture<'static, Down> {
         Box::pin(async move {
             let Down { mut problems, mut killed } = Down::default();
-            if let Some(child) = self.take_child() {
-                let stopped = child.stop(STOP).await;
-                if !self.surprised.load(Ordering::Relaxed) {
-                    killed = not_ended_well(stopped);
+            let mut ending: JoinSet<_> = self
+                .replicas
+                .iter()
+                .filter_map(Replica::take_child)
+                .map(|child| async move { child.stop(STOP).await })
+                .collect();
+            while let Some(stopped) = ending.join_next().await {
+                if let (Ok(stopped), false) = (stopped, self.surprised.load(Ordering::Relaxed)) {
+                    killed = killed.or(not_ended_well(stopped));
                 }
             }
             if let Some(others) = &self.others {
                 others.abort();
             }
-            if let Some(hub) = &self.launch.hub {
+            for hub in self.hub.iter().chain(&self.leases) {
                 hub.stop().await;
             }
             if let Err(error) = self.postgres.stop().await {
@@ -390,7 +567,9 @@ impl RunningService for Local {
             if let Some(Err(error)) = scratch.map(Scratch::remove) {
                 problems.push(lab("service")(error));
             }
-            let _ = std::fs::remove_file(&self.launch.address_file);
+            for replica in &self.replicas {
+                let _ = std::fs::remove_file(&replica.launch.address_file);
+            }
             Down { problems, killed }
         })
     }

@@ -5,6 +5,8 @@
 //! * [`container`] is an image of either, with PostgreSQL in a container beside it;
 //! * [`remote`] runs already: nothing is started, stopped or set, and states come from polls. Over Kubernetes its [`hub`] is there, too.
 //!
+//! The first two can be several programs behind one address ([`replicas`]).
+//!
 //! [`watch`] follows the tables of a service through a trigger.
 
 pub mod container;
@@ -14,6 +16,7 @@ mod local;
 pub mod process;
 pub mod ready;
 pub mod remote;
+mod replicas;
 pub mod scratch;
 pub mod shift;
 pub mod simulated;
@@ -38,7 +41,7 @@ use vlab_judge::result::Startup;
 use vlab_lab::containers::ContainerError;
 use vlab_lab::ledger::{Ledger, LedgerError};
 use vlab_lab::process::{Child, ProcessError, Stopped};
-use vlab_scenario::Fault;
+use vlab_scenario::{Fault, WhichReplica};
 
 use self::hub::{Hub, HubOrder};
 use crate::error::LabError;
@@ -96,11 +99,11 @@ pub trait RunningService: Send + Sync {
         false
     }
 
-    /// Lets a program stand still, or go on.
+    /// Lets a program stand still (the replicas of it that are meant), or go on.
     ///
     /// # Errors
     /// It cannot be made to.
-    fn pause(&self, which: Program, still: bool) -> BoxFuture<'_, Result<(), String>>;
+    fn pause(&self, which: Program, of: WhichReplica, still: bool) -> BoxFuture<'_, Result<(), String>>;
 
     /// Ends a program and starts it again where it was. From the moment of the call its end is no surprise.
     ///
@@ -209,6 +212,8 @@ pub struct About {
 pub struct Restart {
     /// The service or its PostgreSQL.
     pub which: Program,
+    /// Which of it, where there are several.
+    pub of: WhichReplica,
     /// With SIGKILL?
     pub kill: bool,
     /// It is down so long before it is started.
@@ -334,6 +339,19 @@ pub struct Launch {
     pub inside: Option<Inside>,
     /// The API server that its controllers work on, where they do.
     pub hub: Option<Arc<Hub>>,
+    /// Its place among several of them.
+    pub one_of: Option<OneOf>,
+}
+
+/// One of several services on one database.
+#[derive(Clone, Debug)]
+pub struct OneOf {
+    /// Its name, by which PostgreSQL and its lease know it.
+    pub name: String,
+    /// Where all of them are reached.
+    pub front: SocketAddr,
+    /// The API server on which real ones have their leases.
+    pub leases: Option<Arc<Hub>>,
 }
 
 /// A program of the service that is up.

@@ -11,7 +11,7 @@ use vlab_lab::process::{Child, ProcessError, Program};
 use vlab_lab::wait::ReadyError;
 use vlab_model::lease;
 
-use super::environment::{Around, Database, StandIns, environment};
+use super::environment::{Around, Database, Pod, StandIns, environment};
 use super::local::ProcessKind;
 use super::ready::{BUDGET, READY, free_address, is_ready, who_is};
 use super::{Launch, Launched, STOP, StartError, scratch};
@@ -66,12 +66,16 @@ async fn process_once(program: &Path, launch: &Launch, again: Option<SocketAddr>
     let vlab = seen_by_others(&launch.vlab);
     let tools = (!launch.real_tools).then_some(StandIns { folder: &tools, installer: &vlab });
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut service = match &launch.hub {
-        None => Program::new("service", program, launch.log_file.clone()),
+    let in_pod = || Program::new("service", &launch.vlab, launch.log_file.clone()).args([pod::VERB]);
+    let leases = launch.one_of.as_ref().and_then(|one| Some((one, one.leases.as_ref()?)));
+    let account = leases.map(|(one, hub)| Ok::<_, StartError>((one, hub.account()?))).transpose()?;
+    let mut service = match (&account, &launch.hub) {
+        (None, None) => Program::new("service", program, launch.log_file.clone()),
         // It looks for a file that pods have.
-        Some(_) => Program::new("service", &launch.vlab, launch.log_file.clone())
-            .args([pod::VERB, lease::NAMESPACE])
-            .args([program]),
+        (None, Some(_)) => in_pod().args([lease::NAMESPACE]).args([program]),
+        (Some((one, (folder, _))), _) => {
+            in_pod().args([pod::HOST, &one.name, pod::ACCOUNT]).args([folder]).args([lease::NAMESPACE]).args([program])
+        }
     };
     service = service.ledger(launch.ledger.clone());
     let around = Around {
@@ -82,6 +86,7 @@ async fn process_once(program: &Path, launch: &Launch, again: Option<SocketAddr>
         path: &path,
         inside: launch.inside.as_ref(),
         kube: launch.hub.as_ref().map(|hub| hub.kube()),
+        pod: account.as_ref().map(|(one, (_, server))| Pod { name: &one.name, front: one.front, server: *server }),
     };
     for (name, value) in environment(&launch.prepared, &around) {
         service = service.env(name, value);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vlab_client::Endpoint;
 use vlab_drive::fault::effect::Program;
 use vlab_lab::hub::label_value;
+use vlab_scenario::WhichReplica;
 
 use super::hub::existing::{Existing, Plan};
 use super::ready::who_is;
@@ -65,7 +66,7 @@ impl RunningService for Remote {
         None
     }
 
-    fn pause(&self, _: Program, _: bool) -> BoxFuture<'_, Result<(), String>> {
+    fn pause(&self, _: Program, _: WhichReplica, _: bool) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async { Err(NOT_OURS.to_owned()) })
     }
 

@@ -64,6 +64,11 @@ pub async fn launch(launch: &Launch, again: Option<SocketAddr>) -> Result<Launch
             program = program.args(["--play-nodes"]);
         }
     }
+    if let Some(one) = &launch.one_of {
+        program = program
+            .args(["--replica", &one.name, "--pace", &launch.prepared.clock_scale.to_string()])
+            .args(launch.inside.is_none().then(|| format!("--base-url=http://{}", one.front)));
+    }
     let begun = Instant::now();
     let child = Child::spawn(program)?;
     let ready = child

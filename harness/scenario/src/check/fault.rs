@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use super::hosts::RESERVED;
 use super::subject::who;
 use super::{Checker, Known, Place};
-use crate::faults::{FaultRow, Given, Injection, NetworkInjection, ParamDefault, ParamRow, Parameters, TargetForm};
+use crate::faults::{
+    FaultRow, Given, Injection, NetworkInjection, ParamDefault, ParamRow, Parameters, ServiceInjection, TargetForm,
+};
 use crate::file::{FaultFile, FaultTargetFile, FaultTimeFile, FaultWhoFile};
 use crate::spanned::{At, Complaint, Plain, Scalar, Text};
 use crate::time::Span;
 use crate::types::{ActionTime, Fault, FaultTarget, Host, Seen, Subject, WantedHosts};
-use crate::words::{Lasting, RoleName};
+use crate::words::{Lasting, RoleName, WhichReplica};
 
 /// What stands under `with`, for the table of faults to read.
 struct With<'r, 'c> {
@@ -146,6 +148,17 @@ impl Checker<'_> {
                 "the same host",
                 "name another host",
             );
+        }
+        if known.replicas == 1
+            && let Injection::Service(
+                ServiceInjection::ServiceRestart { replica: WhichReplica::Other, .. }
+                | ServiceInjection::ServiceKill { replica: WhichReplica::Other, .. }
+                | ServiceInjection::ServicePause { replica: WhichReplica::Other },
+            ) = injection
+        {
+            let place = item.with.get("replica").map_or(&item.span, |v| &v.span);
+            let help = "add `service: {replicas: 2}`, or remove it";
+            self.refuse(place, "the service has no other replica", "there is one only", help);
         }
         if let (Injection::Network(NetworkInjection::VipTaken { .. }), FaultTarget::Cluster(name)) = (injection, target)
             && known.clusters.iter().any(|c| c.name == *name && c.api_vips.is_empty())

@@ -9,7 +9,7 @@ use super::api::INFRA_ENV;
 use super::{Checker, Place};
 use crate::file::{InfraEnvFile, ServiceFile};
 use crate::types::{InfraEnv, Service};
-use crate::words::ServiceKind;
+use crate::words::{Need, ServiceKind};
 
 const ARCHITECTURES: &[&str] = &["x86_64", "aarch64", "arm64", "ppc64le", "s390x"];
 
@@ -29,6 +29,32 @@ impl Checker<'_> {
             program: file.program.as_ref().map(|p| p.text.clone()),
             image: file.image.as_ref().map(|i| i.text.clone()),
             postgres_image: file.postgres_image.as_ref().map(|i| i.text.clone()),
+            replicas: self.replicas(file, kind),
+        }
+    }
+
+    fn replicas(&mut self, file: &ServiceFile, kind: ServiceKind) -> u64 {
+        let Some(count) = &file.replicas else { return 1 };
+        let number =
+            self.number(count, "the number of replicas", 1, 5).and_then(|n| u64::try_from(n).ok()).unwrap_or(1);
+        if number > 1 && !matches!(kind, ServiceKind::Simulated | ServiceKind::Process) {
+            let help = "remove it, or write `kind: process`";
+            let why = "only a service that is a program of this computer is started more than once";
+            self.refuse(&count.span, why, "not built for this kind", help);
+        }
+        number
+    }
+
+    /// What several replicas cannot do without.
+    pub(super) fn replicas_fit(&mut self, file: Option<&ServiceFile>, replicas: u64, needs: &[Need]) {
+        let Some(count) = file.and_then(|file| file.replicas.as_ref()).filter(|_| replicas > 1) else { return };
+        for (need, why) in [
+            (Need::RealTime, "in virtual time a service has no replicas"),
+            (Need::Rest, "controllers of a service with replicas are not built"),
+        ] {
+            if !needs.contains(&need) {
+                self.refuse(&count.span, why, format!("needs `{need}`"), format!("add `{need}` to `needs`"));
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use crate::spanned::{Complaint, Scalar};
 use crate::time::Span;
 use crate::words::{
     DnsName, HookFailure, HookedKind, InventoryDefect, KubePart, KubeVerb, LeaseLoss, LinkDirection, LockedTable,
-    LostAt, RequestSide, ResourceKind, Skew, VipName,
+    LostAt, RequestSide, ResourceKind, Skew, VipName, WhichReplica,
 };
 
 /// What can be written for a parameter.
@@ -301,4 +301,5 @@ words!(
     ResourceKind,
     Skew,
     VipName,
+    WhichReplica,
 );

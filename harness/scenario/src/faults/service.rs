@@ -3,7 +3,7 @@
 use super::params::{HostName, OperationId, Param, RequestMethod};
 use super::{family, selection};
 use crate::time::Span;
-use crate::words::{LockedTable, LostAt, RequestSide};
+use crate::words::{LockedTable, LostAt, RequestSide, WhichReplica};
 
 selection! {
     /// Which requests a fault of the gateway is about. All that is said must hold.
@@ -31,14 +31,21 @@ family! {
         ServiceRestart = "service-restart" hits [Service], Moment, Any {
             /// how long it stays down before it is started again
             down: Span = Param::needed().or("5s"),
+            /// of a service with `replicas`: the one that decides, one that only answers, or all
+            replica: WhichReplica = Param::needed().or("leader"),
         };
         /// the service is killed (SIGKILL) and started again
         ServiceKill = "service-kill" hits [Service], Moment, Any {
             /// how long it stays down before it is started again
             down: Span = Param::needed().or("5s"),
+            /// of a service with `replicas`: the one that decides, one that only answers, or all
+            replica: WhichReplica = Param::needed().or("leader"),
         };
         /// the service is suspended (SIGSTOP): requests wait
-        ServicePause = "service-pause" hits [Service], Time, Any;
+        ServicePause = "service-pause" hits [Service], Time, Any {
+            /// of a service with `replicas`: the one that decides, one that only answers, or all
+            replica: WhichReplica = Param::needed().or("leader"),
+        };
         /// PostgreSQL is stopped (open transactions are rolled back) and started again
         PostgresRestart = "postgres-restart" hits [Postgres], Moment, Any {
             /// how long it stays down before it is started again

@@ -54,6 +54,8 @@ pub(super) const LEADS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The file of a run by which clients reach its hub.
 const KUBECONFIG: &str = "kubeconfig";
+/// The folder with what programs in pods are given.
+const ACCOUNT: &str = "account";
 /// Where definitions of kinds are.
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// What of a file is a definition of a kind.
@@ -191,7 +193,7 @@ impl Hub {
                 (Programs::Real(assets), endpoint)
             }
             Of::Ours(program) => {
-                let (child, endpoint) = start_ours(program, folder, ledger).await?;
+                let (child, endpoint) = start_ours(program, folder, folder, false, ledger).await?;
                 (Programs::Ours(child), endpoint)
             }
         };
@@ -216,6 +218,40 @@ impl Hub {
                 Err(error)
             }
         }
+    }
+
+    /// Starts our API server for the leases of a service that has no controllers, and no kinds in it. Programs in pods find what they are
+    /// given in [`ACCOUNT`] of `folder`, which has keys; the log is in `logs`.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub async fn for_leases(folder: &Path, logs: &Path, ledger: Option<Arc<Ledger>>) -> Result<Self, StartError> {
+        let wrong = |error| StartError::Scratch { path: folder.to_owned(), error };
+        fs::create_dir_all(folder).map_err(wrong)?;
+        let program = program().map_err(StartError::NoApiServer)?;
+        let (child, endpoint) = start_ours(program, folder, logs, true, ledger).await?;
+        let kubeconfig = folder.join(KUBECONFIG);
+        let hub =
+            Self { programs: Programs::Ours(child), endpoint, plain: kubeconfig.clone(), kubeconfig, metal: false };
+        match fill(&hub.endpoint, &[], None).await {
+            Ok(()) => Ok(hub),
+            Err(error) => {
+                hub.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// What a program in a pod of it is given: the folder with the files of its service account, and where it reaches the API server.
+    ///
+    /// # Errors
+    /// It was not started [`for`](Self::for_leases) such programs.
+    pub fn account(&self) -> Result<(PathBuf, SocketAddr), StartError> {
+        let folder = self.kubeconfig.with_file_name(ACCOUNT);
+        let wrong = |why: String| StartError::NoApiServer(format!("{}: {why}", folder.display()));
+        let text = fs::read_to_string(folder.join("server")).map_err(|error| wrong(error.to_string()))?;
+        let address = text.trim().parse().map_err(|error| wrong(format!("{text:?}: {error}")))?;
+        Ok((folder, address))
     }
 
     /// Where it answers, by plain HTTP.
@@ -294,18 +330,21 @@ impl Hub {
     }
 }
 
-/// Starts our API server. `folder` gets the kubeconfig and the log.
+/// Starts our API server. `folder` gets the kubeconfig, and `logs` the log.
 async fn start_ours(
     api_server: PathBuf,
     folder: &Path,
+    logs: &Path,
+    pods: bool,
     ledger: Option<Arc<Ledger>>,
 ) -> Result<(Child, Endpoint), StartError> {
     let kubeconfig = folder.join(KUBECONFIG);
     // One of an earlier hub would be read as this one's.
     let _ = fs::remove_file(&kubeconfig);
-    let program = Program::new("API server", api_server, folder.join("kube.log"))
+    let program = Program::new("API server", api_server, logs.join("kube.log"))
         .args(["--http", "--listen", "127.0.0.1:0", "--dir"])
         .args([folder])
+        .args(pods.then_some("--pods"))
         .ledger(ledger);
     let child = Child::spawn(program)?;
     let ready = child.wait_ready(READY, BUDGET, Duration::from_millis(5), || {
