@@ -103,6 +103,15 @@ fn a_folder_that_is_none_of_findings_is_refused(
     bench.vlab(&["findings", folder.to_str().unwrap()]).ends_with(code).says(&[says, folder.to_str().unwrap()]);
 }
 
+#[test]
+fn what_needs_real_time_is_not_explored_in_virtual_time() {
+    let bench = CliFixture::new();
+    bench
+        .vlab(&["explore", "postgres-locked", "--runs", "1"])
+        .ends_with(3)
+        .says(&["skipped: postgres-locked needs real time"]);
+}
+
 #[rstest]
 #[case::no_folder(&["findings", "no-such-folder"], "name the folder into which `vlab explore --findings` wrote")]
 #[case::no_target(&["explore", "--against", "docker:x"], "container:<image>")]
