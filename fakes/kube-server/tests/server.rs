@@ -40,7 +40,7 @@ async fn secure(server: &Server, keys: &Keys, certificate: bool) -> Sender {
     } else {
         builder.with_no_client_auth()
     };
-    let stream = TcpStream::connect(server.address()).await.unwrap();
+    let stream = TcpStream::connect(server.also().unwrap_or(server.address())).await.unwrap();
     let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
         .connect("127.0.0.1".try_into().unwrap(), stream)
         .await
@@ -63,6 +63,24 @@ async fn ask(sender: &mut Sender, method: &str, path: &str, body: &Value, token:
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Programs in pods speak only TLS, and others nothing but HTTP.
+#[tokio::test]
+async fn one_server_can_be_asked_by_both() {
+    let keys = Keys::make(&["127.0.0.1".into()]).unwrap();
+    let mut core = Options::default();
+    core.tokens.insert("known".into(), Caller::admin());
+    let also = Some(("127.0.0.1:0".parse().unwrap(), keys.clone()));
+    let server = serve(ServeOptions { also, ..options(None, core) }).await.unwrap();
+    let made = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "lab" } });
+    let (status, said) = ask(&mut plain(&server).await, "POST", "/api/v1/namespaces", &made, "").await;
+    assert_eq!(status, 201, "{said}");
+    let mut pod = secure(&server, &keys, false).await;
+    let (status, seen) = ask(&mut pod, "GET", "/api/v1/namespaces/lab", &Value::Null, "known").await;
+    assert_eq!((status, &seen["metadata"]["name"]), (200, &json!("lab")));
+    let (status, _) = ask(&mut pod, "GET", "/api/v1/namespaces/lab", &Value::Null, "guessed").await;
+    assert_eq!(status, 401);
+}
 
 #[tokio::test]
 async fn certificates_and_tokens_say_who_one_is() {

@@ -26,7 +26,7 @@ use vlab_model::lease::Times;
 
 use crate::engine::{Served, ServedConfig};
 use crate::pg::{PgOptions, PgStore};
-use crate::serve::{Front, bind, serve_logic};
+use crate::serve::{Front, bind, serve_logic, settle_urls};
 use crate::store::StoreError;
 use crate::{ServeError, ServeOptions};
 
@@ -202,9 +202,7 @@ pub async fn serve_replica(
     // Each term, of others and its own, has the listener anew.
     let listener = listener.into_std().map_err(of_system)?;
     let again = || listener.try_clone().and_then(TcpListener::from_std).map_err(of_system);
-    if core.base_url.is_empty() {
-        core.base_url = format!("http://{address}");
-    }
+    settle_urls(&mut core, address, !images.is_empty());
     let leader = watch::Sender::new(None);
     // What was accepted while another one led is answered whoever leads then.
     let mut passed = JoinSet::new();

@@ -176,19 +176,24 @@ fn by(holder: &Option<Holder>) -> String {
 pub async fn serve<S: Store>(options: ServeOptions<S>, shutdown: CancellationToken) -> Result<(), ServeError> {
     let ServeOptions { listen, store, mut core, images, hub, limits, ready } = options;
     let (listener, address) = bind(listen)?;
-    if core.base_url.is_empty() {
-        core.base_url = format!("http://{address}");
-    }
     // An InfraEnv is not done without the URL of its image, whether or not somebody will fetch it.
-    if (!images.is_empty() || hub.is_some()) && core.image_service_url.is_empty() {
-        // Machines reach it where they reach the service.
-        let seen = core.settings.service_base_url.as_str();
-        core.image_service_url = if seen.is_empty() { core.base_url.clone() } else { seen.to_owned() };
-    }
+    settle_urls(&mut core, address, !images.is_empty() || hub.is_some());
     let images = ImageService::open(&images, &core.image_service_url)?;
     let config = ServedConfig { core, door: hub.as_ref().map(HubOptions::door) };
     let front = Front { listener, address, images, hub, limits, ready, from: Timestamp::now() };
     serve_logic::<Served, S>(front, store, config, shutdown).await
+}
+
+/// Where nobody said where the service, and its images, are reached: where it listens.
+pub(crate) fn settle_urls(core: &mut CoreConfig, address: SocketAddr, has_images: bool) {
+    if core.base_url.is_empty() {
+        core.base_url = format!("http://{address}");
+    }
+    if has_images && core.image_service_url.is_empty() {
+        // Machines reach it where they reach the service.
+        let seen = core.settings.service_base_url.as_str();
+        core.image_service_url = if seen.is_empty() { core.base_url.clone() } else { seen.to_owned() };
+    }
 }
 
 /// What a service needs beside its logic and its store.

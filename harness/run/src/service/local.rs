@@ -119,7 +119,8 @@ pub(super) async fn start(order: &ServiceOrder<'_>, kind: ProcessKind) -> Result
     match start_on(order, &kind, &postgres, &mut scratch).await {
         Ok((conninfo, hub, started)) => {
             let Started { replicas, balancer, leases } = started;
-            let ready: Duration = replicas.iter().map(|(_, launched)| launched.ready).sum();
+            // All of them.
+            let ready = replicas.iter().map(|(_, launched)| launched.ready).max().unwrap_or_default();
             let startup = Startup {
                 service_ready_ms: ready.as_secs_f64() * 1e3,
                 postgres_ready_ms: Some(postgres.start_times().total.as_secs_f64() * 1e3),
@@ -226,7 +227,7 @@ async fn start_on(
     Ok((conninfo, hub, started?))
 }
 
-/// Starts as many programs of the service as the scenario wants, one after the other.
+/// Starts as many programs of the service as the scenario wants.
 async fn start_all(order: &ServiceOrder<'_>, kind: &ProcessKind, launch: Launch) -> Result<Started, LabError> {
     let count = usize::try_from(order.prepared.scenario.service.replicas).unwrap_or(1);
     if count < 2 {
@@ -243,7 +244,8 @@ async fn start_all(order: &ServiceOrder<'_>, kind: &ProcessKind, launch: Launch)
         }
         _ => None,
     };
-    let mut replicas = Vec::new();
+    // All at once, as the pods of a deployment are. Those that are up end with this when one does not get up.
+    let mut starting = JoinSet::new();
     for number in 0..count {
         let name = replicas::name(number);
         let mut launch = launch.clone();
@@ -252,11 +254,16 @@ async fn start_all(order: &ServiceOrder<'_>, kind: &ProcessKind, launch: Launch)
             launch.address_file = order.folder.join(format!("{name}.address"));
         }
         launch.one_of = Some(OneOf { name, front: balancer.address(), leases: leases.clone() });
-        let launched = (kind.launcher)(&launch, None).await.map_err(lab("service"))?;
-        balancer.set(number, Some(launched.endpoint.address()));
-        replicas.push((launch, launched));
+        let launcher = kind.launcher;
+        starting.spawn(async move { launcher(&launch, None).await.map(|launched| (number, launch, launched)) });
     }
-    Ok(Started { replicas, balancer: Some(balancer), leases })
+    let mut started = BTreeMap::new();
+    while let Some(one) = starting.join_next().await {
+        let (number, launch, launched) = one.map_err(lab("service"))?.map_err(lab("service"))?;
+        balancer.set(number, Some(launched.endpoint.address()));
+        started.insert(number, (launch, launched));
+    }
+    Ok(Started { replicas: started.into_values().collect(), balancer: Some(balancer), leases })
 }
 
 /// The API server for the service's controllers.

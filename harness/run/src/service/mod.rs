@@ -150,7 +150,6 @@ pub struct Down {
     pub killed: Option<String>,
 }
 
-/// What is said of a service that had to be killed.
 /// What is wrong with how a program ended that was asked to.
 fn not_ended_well(Stopped { status, killed }: Stopped) -> Option<String> {
     let crashed = match (status.signal(), status.code()) {
