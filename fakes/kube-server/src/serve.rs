@@ -269,16 +269,20 @@ pub async fn serve(options: ServeOptions) -> io::Result<Server> {
         Some(keys) => Some(secured(keys)?),
         None => None,
     };
+    let second = match &options.also {
+        Some((listen, keys)) => {
+            let at = |e: io::Error| io::Error::new(e.kind(), format!("{listen}: {e}"));
+            Some((TcpListener::bind(listen).await.map_err(at)?, secured(keys)?))
+        }
+        None => None,
+    };
+    let also = second.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
     let core = Core::new(options.core, Timestamp::now());
     let shared = Arc::new(Shared::new(core, options.services, tls.is_none()));
     let mut tasks =
         vec![tokio::spawn(accept(listener, tls, Arc::clone(&shared))), tokio::spawn(tick(Arc::clone(&shared)))];
-    let mut also = None;
-    if let Some((listen, keys)) = options.also {
-        let at = |e: io::Error| io::Error::new(e.kind(), format!("{listen}: {e}"));
-        let listener = TcpListener::bind(listen).await.map_err(at)?;
-        also = Some(listener.local_addr()?);
-        tasks.push(tokio::spawn(accept(listener, Some(secured(&keys)?), Arc::clone(&shared))));
+    if let Some((listener, tls)) = second {
+        tasks.push(tokio::spawn(accept(listener, Some(tls), Arc::clone(&shared))));
     }
     Ok(Server { shared, address, also, tasks })
 }

@@ -279,7 +279,7 @@ impl<L: Logic, S: Store> Engine<L, S> {
     }
 
     /// Until then it only answers.
-    pub(crate) fn from(mut self, from: Timestamp) -> Self {
+    pub(crate) fn acting_from(mut self, from: Timestamp) -> Self {
         self.not_before = self.not_before.max(from);
         self
     }

@@ -223,7 +223,7 @@ pub(crate) async fn serve_logic<L: Logic, S: Store>(
     let (jobs, queue) = mpsc::channel(limits.queue.max(1));
     let (asks, asked) = mpsc::unbounded_channel();
     let ways = Ways { queue, asks: hub.is_some().then_some(asks) };
-    let engine = Engine::<L, S>::new(config, store, snapshot, ways, limits.clone(), metrics.clone()).from(from);
+    let engine = Engine::<L, S>::new(config, store, snapshot, ways, limits.clone(), metrics.clone()).acting_from(from);
     // The engine ends when the last sender of jobs is gone, which is after the last connection.
     let mut engine = tokio::spawn(engine.run());
     // Both end when the engine is gone, and do not keep it.

@@ -19,7 +19,7 @@ use vlab_drive::explore::{
 use vlab_drive::prepare::{Prepared, VERSION};
 use vlab_drive::target::Target;
 use vlab_judge::result::exit;
-use vlab_scenario::{Catalogue, Need};
+use vlab_scenario::Catalogue;
 use vlab_service::alteration::{Alteration as Service, Planted};
 
 use crate::against;
@@ -138,13 +138,13 @@ pub(crate) async fn explore(args: &ExploreArgs) -> ExitResult {
     for name in &args.scenarios {
         let source = catalogue.find(name).or_usage()?;
         let base = Base::new(&source, &catalogue);
-        bases.push(base.map_err(|why| CliError::usage(format!("{name} cannot be built on: {why}")))?);
-        let scenario = vlab_scenario::load(&source, &catalogue).map_err(CliError::rendered)?;
-        if args.against.is_none() && scenario.needs.contains(&Need::RealTime) {
+        let base = base.map_err(|why| CliError::usage(format!("{name} cannot be built on: {why}")))?;
+        if args.against.is_none() && base.real_time {
             return Err(CliError::inconclusive(format!(
                 "skipped: {name} needs real time, and this search goes on in virtual time; `--against simulated` searches in real time"
             )));
         }
+        bases.push(base);
     }
     if args.exhaustive {
         let [base] = bases.as_slice() else {

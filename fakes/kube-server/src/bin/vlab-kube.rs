@@ -84,20 +84,21 @@ async fn run(args: Args) -> std::io::Result<()> {
     names.extend(args.names);
     std::fs::create_dir_all(&args.dir)?;
     let keys = if args.http { None } else { Some(Keys::of_folder(&args.dir, &names)?) };
-    let account = args.dir.join("account");
-    let also = if args.pods { Some(((args.listen.ip(), 0).into(), Keys::of_folder(&account, &names)?)) } else { None };
     let authorization = if args.roles { Authorization::Roles } else { Authorization::AlwaysAllow };
     let mut core = Options { seed: args.seed, any_namespace: args.any_namespace, authorization, ..Options::default() };
-    let token = token()?;
-    if also.is_some() {
-        core.tokens.insert(token.clone(), Caller::admin());
+    let account = args.dir.join("account");
+    let mut also = None;
+    if args.pods {
+        also = Some(((args.listen.ip(), 0).into(), Keys::of_folder(&account, &names)?));
+        let token = token()?;
+        vlab_kube_server::write_secret(&account.join("token"), &token)?;
+        core.tokens.insert(token, Caller::admin());
     }
     let services: BTreeMap<String, String> = args.services.into_iter().collect();
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let server = serve(ServeOptions { listen: args.listen, keys: keys.clone(), also, core, services }).await?;
     if let Some(address) = server.also() {
-        vlab_kube_server::write_secret(&account.join("token"), &token)?;
         std::fs::write(account.join("server"), format!("{address}\n"))?;
     }
     let path = args.dir.join("kubeconfig");

@@ -1,6 +1,6 @@
 //! What a drawn scenario is built on: a scenario of the catalogue or of a grammar, taken apart so that things can be added.
 
-use vlab_scenario::{Catalogue, FrontDoor, Scenario, SourceFile, Span};
+use vlab_scenario::{Catalogue, FrontDoor, Need, Scenario, SourceFile, Span};
 
 /// A scenario to build on.
 #[derive(Clone, Debug)]
@@ -15,6 +15,10 @@ pub struct Base {
     pub hosts: Vec<String>,
     /// Names of its groups.
     pub groups: Vec<String>,
+    /// It has no form in virtual time.
+    pub real_time: bool,
+    /// How many of the service there are.
+    pub replicas: u64,
     /// The service is asked over Kubernetes.
     pub kube: bool,
     /// Its API server can do something wrong on purpose.
@@ -118,6 +122,8 @@ impl Base {
             parts,
             hosts: scenario.hosts.iter().map(|host| host.name.clone()).collect(),
             groups,
+            replicas: scenario.service.replicas,
+            real_time: scenario.needs.contains(&Need::RealTime),
             kube: scenario.api == FrontDoor::Kube,
             hub_faults: scenario.api == FrontDoor::Kube && scenario.hub_assets.is_none(),
             clusters: scenario

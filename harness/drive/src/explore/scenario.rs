@@ -6,7 +6,7 @@
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostStage, HostStatus};
 use vlab_scenario::{
     ActionKind, Catalogue, FaultRow, Lasting, OWN_STAGES, ParamDefault, ParamForm, Scenario, SourceFile, TargetForm,
-    fault_rows, operation_ids,
+    WhichReplica, fault_rows, operation_ids,
 };
 
 use super::base::{Added, Base};
@@ -265,6 +265,10 @@ fn fault(draw: &mut Draw<'_>, space: &Space, base: &Base, nth: usize) -> Option<
     let (target, hit) = target(draw, base, form)?;
     let mut with = Vec::new();
     for param in row.all_params() {
+        // Where there is one there is nothing to choose.
+        if base.replicas == 1 && param.form == ParamForm::Words(WhichReplica::NAMES) {
+            continue;
+        }
         let wanted = match param.default {
             ParamDefault::Needed => true,
             ParamDefault::Is(_) => draw.chance("says it", 40),

@@ -437,15 +437,20 @@ impl RunningService for Local {
     }
 
     fn ended(&self) -> BoxFuture<'_, ProgramEnd> {
-        let children: Vec<_> = self.replicas.iter().map(|replica| (replica, replica.child())).collect();
+        let running = self.replicas.iter().enumerate().filter_map(|(number, replica)| Some((number, replica.child()?)));
+        let running: Vec<_> = running.collect();
         let service = async move {
-            let ends = children.into_iter().filter_map(|(replica, child)| child.map(|child| (replica, child)));
-            let mut ends: Vec<_> = ends
-                .map(|(replica, child)| {
+            let mut ends: Vec<_> = running
+                .into_iter()
+                .map(|(number, child)| {
                     Box::pin(async move {
-                        let how = child.wait().await.to_string();
+                        let how = child.wait().await;
                         // One that was taken away meanwhile was ended by us.
-                        if replica.runs(&child) { how } else { std::future::pending().await }
+                        match self.replicas[number].runs(&child) {
+                            true if self.replicas.len() > 1 => format!("{how} ({})", replicas::name(number)),
+                            true => how.to_string(),
+                            false => std::future::pending().await,
+                        }
                     })
                 })
                 .collect();
