@@ -3,6 +3,7 @@
 
 mod ahead;
 mod args;
+mod budget;
 mod dist;
 mod engine;
 mod first;

@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vlab_setup::{Purpose, ensure};
 
 use crate::ahead::Ahead;
+use crate::budget::{self, LeftOut};
 use crate::engine::{self, Private};
 use crate::skips::Skips;
-use crate::{BUILT, INCONCLUSIVE, INTERNAL, cargo, exit_code, for_images, root, say, target};
+use crate::{BUILT, INCONCLUSIVE, INTERNAL, USAGE, cargo, exit_code, for_images, root, say, target};
 
 /// What makes cargo build this workspace with clippy, warnings being errors: the same that `cargo clippy --workspace --all-targets
 /// -- -D warnings` sets. It checks and builds in one pass, where `cargo clippy` would read all 350 crates for itself once
@@ -20,7 +21,15 @@ const LINTED: [(&str, &str); 2] =
 
 /// Formatting, lints, images, tests, documentation tests: all of them, whatever the others say.
 pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
+    let began = Instant::now();
     let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    let within = match budget::within() {
+        Ok(within) => within,
+        Err(why) => {
+            say(&why);
+            return ExitCode::from(USAGE);
+        }
+    };
     let target = target();
     let skips = match Skips::collect(&target) {
         Ok(skips) => skips,
@@ -35,7 +44,7 @@ pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
     let ahead = Ahead::begin();
     // All programs, with the features that the tests build them with: cargo would build half of it again for one of them alone.
     // Linted while they are built (see `LINTED`).
-    steps.cargo(["nextest", "run", "--workspace", "--locked", "--no-run"].map(OsString::from));
+    let build = steps.cargo(["nextest", "run", "--workspace", "--locked", "--no-run"].map(OsString::from));
     let images = target.join("debug/vlab-images");
     // They were just built.
     steps.built = for_images(&target.join("debug"), &["vlab-node", "vlab-service"]);
@@ -46,9 +55,15 @@ pub(crate) fn test(args: &[OsString], may_install: bool) -> ExitCode {
     // Tests look at them, and machines boot from them.
     steps.step(Some(&images), ["lab".into()]);
     drop(ahead);
-    steps.cargo(nextest(args, ci));
+    // Who names tests wants these.
+    let left_out = match within {
+        Some(within) if args.is_empty() => budget::choose(within, began.elapsed(), build),
+        _ => LeftOut::default(),
+    };
+    left_out.words().iter().for_each(|words| say(words));
+    steps.cargo(nextest(args, ci).into_iter().chain(left_out.args().into_iter().map(OsString::from)));
     steps.cargo(["test", "--doc", "--workspace", "--locked"].map(OsString::from));
-    steps.end(ci)
+    steps.end(ci, &left_out)
 }
 
 /// The tests themselves.
@@ -78,12 +93,12 @@ struct Steps {
 }
 
 impl Steps {
-    fn cargo(&mut self, args: impl IntoIterator<Item = OsString>) {
-        self.step(None, args);
+    fn cargo(&mut self, args: impl IntoIterator<Item = OsString>) -> Duration {
+        self.step(None, args)
     }
 
-    /// Runs a program (cargo, without one) to its end.
-    fn step(&mut self, program: Option<&Path>, args: impl IntoIterator<Item = OsString>) {
+    /// Runs a program (cargo, without one) to its end, and says how long it took.
+    fn step(&mut self, program: Option<&Path>, args: impl IntoIterator<Item = OsString>) -> Duration {
         let args: Vec<OsString> = args.into_iter().collect();
         let shown = args.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let shown = format!("{} {shown}", if program.is_some() { "vlab-images" } else { "cargo" });
@@ -113,23 +128,25 @@ impl Steps {
             }
         };
         let ok = code == Some(0);
-        let took = begin.elapsed().as_secs();
+        let took = begin.elapsed();
         self.results.push(format!(
             "{} {:3} min {:02} s  {shown}",
             if ok { "ok    " } else { "FAILED" },
-            took / 60,
-            took % 60
+            took.as_secs() / 60,
+            took.as_secs() % 60
         ));
         if !ok {
             self.first_failure = self.first_failure.or(Some(exit_code(code)));
         }
+        took
     }
 
-    /// Says what was done, and judges what was skipped.
-    fn end(self, ci: bool) -> ExitCode {
+    /// Says what was done and what was not, and judges what was skipped.
+    fn end(self, ci: bool, left_out: &LeftOut) -> ExitCode {
         let Self { engine, skips, results, mut first_failure, .. } = self;
         drop(engine);
         say(&format!("\n{}\n", results.join("\n")));
+        left_out.words().iter().for_each(|words| say(words));
         let skipped = skips.judge(&root(), ci);
         if skipped.is_err() {
             first_failure = first_failure.or(Some(ExitCode::FAILURE));

@@ -143,6 +143,11 @@ impl Catalogue {
         Err(LoadError::about_file(name, format!("there is no load plan of that name in {}", self.place()), &help))
     }
 
+    /// The names of all scenarios, sorted. None of them is read.
+    pub fn scenario_names(&self) -> Vec<String> {
+        self.scenarios().into_iter().map(|(name, _)| name).collect()
+    }
+
     /// All scenarios, by name, those that cannot be read with the reason.
     pub fn list(&self) -> Vec<CatalogueEntry> {
         let all = self.scenarios();

@@ -209,9 +209,9 @@ mod tests {
 
     #[rstest]
     #[case(Firmware::Bios, false, Accel::Kvm, 1024 + 96)]
-    #[case(Firmware::Bios, false, Accel::Tcg, 1024 + 96 + 256)]
-    #[case(Firmware::Uefi, true, Accel::Tcg, 1024 + 96 + 256 + 40 + 16)]
-    #[case(Firmware::UefiSecure, false, Accel::Tcg, 1024 + 96 + 256 + 40)]
+    #[case(Firmware::Bios, false, Accel::Tcg, 1024 + 96 + 128)]
+    #[case(Firmware::Uefi, true, Accel::Tcg, 1024 + 96 + 128 + 40 + 16)]
+    #[case(Firmware::UefiSecure, false, Accel::Tcg, 1024 + 96 + 128 + 40)]
     fn a_machine_needs_more_than_its_memory(
         #[case] firmware: Firmware,
         #[case] tpm: bool,
