@@ -20,8 +20,8 @@ use vlab_model::history::{ClusterMoment, HostMoment, Observation, RunEnd, What};
 use vlab_scenario::{Catalogue, SourceFile};
 
 /// Events of the real service that the simulated one has no cause for. The real one sends none for a refused DELETE of a
-/// cluster or a refused unbind over REST either (see `docs/fidelity.md`), only for failures of its database.
-const REAL_SERVICE_ONLY: [&str; 10] = [
+/// cluster over REST either (see `docs/fidelity.md`), only for failures of its database.
+const REAL_SERVICE_ONLY: [&str; 9] = [
     "after_inactivity_cluster_deregistered",
     "cluster_degraded_OLM_operators_failed",
     "cluster_deregister_failed",
@@ -30,7 +30,6 @@ const REAL_SERVICE_ONLY: [&str; 10] = [
     "host_installation_reset_failed",
     "host_reset_fetch_failed",
     "host_set_status_failed",
-    "host_unbind_failed",
     // Not even by that one: nothing in it sends the event.
     "user_required_complete_installation_reset",
 ];

@@ -43,6 +43,7 @@ pub const SEVERITIES: &[(&str, Severity)] = {
         ("host_registration_succeeded", Info),
         ("host_role_updated", Info),
         ("host_stage_timed_out", Warning),
+        ("host_unbind_failed", Error),
         ("host_unbind_succeeded", Info),
         ("host_validation_failed", Warning),
         ("host_validation_fixed", Info),

@@ -14,17 +14,8 @@ use crate::monitor::in_installation;
 use crate::refusal::Refusal;
 use crate::state::{HostKey, is_open};
 
-/// Binds a host of the pool to a cluster. A refusal is an event of the host, too.
+/// Binds a host of the pool to a cluster.
 pub(crate) fn bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> Result<(), Refusal> {
-    try_bind(core, now, key, cluster_id).inspect_err(|refusal| {
-        if core.state.host(key).is_some() {
-            let text = format!("Host {}: cannot be bound: {}", core.host_name(key), refusal.text);
-            core.host_event(now, key, "host_bind_failed", Severity::Error, text);
-        }
-    })
-}
-
-fn try_bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> Result<(), Refusal> {
     let row = find(core, key)?;
     if let Some(bound) = row.host().cluster_id {
         return Err(Refusal::conflict(format!("Host {} is already bound to cluster {bound}", key.1)));
@@ -90,13 +81,23 @@ pub(crate) fn tell(core: &mut Core, now: Timestamp, key: HostKey, is_bound: bool
     core.host_event(now, key, event, Severity::Info, text);
 }
 
-/// Takes a host out of its cluster, back to the pool.
+/// And what they are told when it was refused, of a host that is not there, too, and in the list of the cluster that it was to be bound to.
+pub(crate) fn tell_refused(core: &mut Core, now: Timestamp, key: HostKey, to: Option<Uuid>, refusal: &Refusal) {
+    let (event, what) = match to {
+        Some(_) => ("host_bind_failed", "bound"),
+        None => ("host_unbind_failed", "unbound"),
+    };
+    let text = format!("Host {}: cannot be {what}: {}", core.host_name(key), refusal.text);
+    core.host_event_of(now, key, to, event, Severity::Error, text);
+}
+
+/// Takes a host out of its cluster, back to the pool. What is refused is told, but for who may not be taken out of an installation.
 pub(crate) fn unbind(core: &mut Core, now: Timestamp, key: HostKey) -> Result<(), Refusal> {
     let status = find(core, key)?.host().status;
     if in_installation(status) {
         return Err(Refusal::conflict(format!("Host {} cannot be unbound while it is {status}", key.1)));
     }
-    take_out(core, now, key)
+    take_out(core, now, key).inspect_err(|refusal| tell_refused(core, now, key, None, refusal))
 }
 
 /// The same for the controllers, who do it in the middle of an installation, too.

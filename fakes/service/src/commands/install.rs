@@ -253,9 +253,13 @@ pub(crate) fn install_host(core: &mut Core, now: Timestamp, key: HostKey) -> Res
             row.host().status_info
         )));
     }
+    Ok(())
+}
+
+/// What is told when a controller has begun it. Who begins it over REST is told nothing, as by the real service.
+pub(crate) fn tell_started(core: &mut Core, now: Timestamp, key: HostKey) {
     let text = format!("Host {}: installation started", core.host_name(key));
     core.host_event(now, key, "host_installation_started", Severity::Info, text);
-    Ok(())
 }
 
 /// Resets a host of an adding-hosts cluster.

@@ -460,7 +460,9 @@ fn begin(pass: &mut Pass<'_>, cd: &Value, aci: &Value, id: Uuid) {
             for host in pass.core.state.hosts_of_cluster(id) {
                 if host.host().status == HostStatus::Known && host.private.approved {
                     let key = (host.infra_env_id(), host.host().id);
-                    let _ = pass.give(Command::InstallHost, key.1, |core, now| install::install_host(core, now, key));
+                    let _ = pass.give(Command::InstallHost, key.1, |core, now| {
+                        install::install_host(core, now, key).map(|()| install::tell_started(core, now, key))
+                    });
                 }
             }
         }

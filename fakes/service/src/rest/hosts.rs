@@ -7,6 +7,7 @@ use super::RestCall;
 use super::answer::{RestResult, attachment};
 use crate::commands::register::find;
 use crate::commands::{binding, clusters, files, hosts, install};
+use crate::refusal::Refusal;
 
 /// The host of the path.
 fn shown(call: &RestCall<'_>, status: u16) -> RestResult {
@@ -58,9 +59,10 @@ pub(super) fn update(call: &mut RestCall<'_>) -> RestResult {
     shown(call, 201)
 }
 
-/// `DELETE /v2/infra-envs/{i}/hosts/{h}`
+/// `DELETE /v2/infra-envs/{i}/hosts/{h}`. One that is not there is an error of the service, as in the real one.
 pub(super) fn delete(call: &mut RestCall<'_>) -> RestResult {
-    let cluster = find(call.core, call.host)?.host().cluster_id;
+    let found = find(call.core, call.host).map_err(|missing| Refusal::internal(missing.text))?;
+    let cluster = found.host().cluster_id;
     hosts::delete(call.core, call.now, call.host)?;
     // Whoever deletes by hand sees at once what the cluster lacks.
     if let Some(id) = cluster {
@@ -72,7 +74,9 @@ pub(super) fn delete(call: &mut RestCall<'_>) -> RestResult {
 /// `POST …/actions/bind`
 pub(super) fn bind(call: &mut RestCall<'_>) -> RestResult {
     let params: BindHostParams = call.body("bind-host-params")?;
-    binding::bind(call.core, call.now, call.host, params.cluster_id)?;
+    binding::bind(call.core, call.now, call.host, params.cluster_id).inspect_err(|refusal| {
+        binding::tell_refused(call.core, call.now, call.host, Some(params.cluster_id), refusal);
+    })?;
     binding::tell(call.core, call.now, call.host, true);
     shown(call, 200)
 }

@@ -161,7 +161,7 @@ impl Teller {
             HostStatus::Unbinding | HostStatus::UnbindingPendingUserAction if !self.over_kube => {
                 "host_unbind_succeeded"
             }
-            HostStatus::Installing if from == HostStatus::Known => "host_installation_started",
+            HostStatus::Installing if from == HostStatus::Known && self.over_kube => "host_installation_started",
             _ => return,
         };
         self.add(event, id, o);

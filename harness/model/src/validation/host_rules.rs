@@ -455,12 +455,14 @@ impl<'a> Subject<'a> {
         if cluster.is_sno() {
             return ok(FINE);
         }
-        if self.scope.hosts.len() < network::min_group(cluster, self.scope.hosts) {
-            return pending("Not enough hosts in cluster to calculate connectivity groups");
-        }
         let Some(groups) = &cluster.majority_groups else { return pending(MISSING) };
         let id = self.host.host.id;
-        let bad = || fail("No connectivity to the majority of hosts in the cluster");
+        // Groups that were computed when there were more hosts hold on: once it is being installed nobody computes them again.
+        let too_few = self.scope.hosts.len() < network::min_group(cluster, self.scope.hosts);
+        let bad = || match too_few {
+            true => pending("Not enough hosts in cluster to calculate connectivity groups"),
+            false => fail("No connectivity to the majority of hosts in the cluster"),
+        };
         if cluster.user_managed_networking() || cluster.user_managed_load_balancer() {
             let addresses = cluster.l3_connected_addresses.get(&id).map_or(&[][..], Vec::as_slice);
             let has = |v6: bool| addresses.iter().any(|a| a.contains(':') == v6);

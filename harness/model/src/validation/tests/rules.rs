@@ -8,6 +8,7 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::*;
 
+use crate::network::MajorityGroups;
 use crate::settings::Settings;
 use crate::validation::ValidationStatus::{self, *};
 use crate::validation::*;
@@ -382,7 +383,8 @@ fn host_rows() -> Vec<Row<HostValidationId>> {
         (V::IgnitionDownloadable, "", ha, |w| { day2(w); w.hosts[0].set_api_vip_connectivity(ApiVipConnectivityResponse { is_success: Some(true), ..Default::default() }) }, Is(Success)),
         (V::IgnitionDownloadable, "", ha, |w| { day2(w); w.hosts[0].set_api_vip_connectivity(ApiVipConnectivityResponse { is_success: Some(false), ..Default::default() }) }, Is(Failure)),
         (V::BelongsToMajorityGroup, "", ha, |w| w.view().set_majority_groups(None), Is(Pending)),
-        (V::BelongsToMajorityGroup, "two hosts", ha, |w| w.hosts.truncate(2), Is(Pending)),
+        (V::BelongsToMajorityGroup, "two hosts", ha, |w| { w.hosts.truncate(2); w.view().set_majority_groups(MajorityGroups::default()) }, Is(Pending)),
+        (V::BelongsToMajorityGroup, "two that are left of a group", ha, |w| w.hosts.truncate(2), Is(Success)),
         (V::BelongsToMajorityGroup, "three hosts", ha, |w| w.hosts.truncate(3), Is(Success)),
         (V::BelongsToMajorityGroup, "not a member", ha, |w| w.h().id = Uuid::from_u128(9), Is(Failure)),
         (V::BelongsToMajorityGroup, "user-managed: by layer 3", ha, unmanaged, Is(Success)),
