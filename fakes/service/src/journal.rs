@@ -32,22 +32,13 @@ impl Core {
     /// Writes an event about a host.
     pub(crate) fn host_event(&mut self, now: Timestamp, key: HostKey, name: &str, severity: Severity, message: String) {
         let cluster_id = self.state.host(key).and_then(|r| r.host().cluster_id);
-        self.host_event_of(now, key, cluster_id, name, severity, message);
+        self.host_event_of(key, cluster_id, user_event(now, name, severity, message));
     }
 
     /// Writes an event about a host that is in the list of this cluster, whether the host is in it or not.
-    pub(crate) fn host_event_of(
-        &mut self,
-        now: Timestamp,
-        key: HostKey,
-        cluster_id: Option<Uuid>,
-        name: &str,
-        severity: Severity,
-        message: String,
-    ) {
+    pub(crate) fn host_event_of(&mut self, key: HostKey, cluster_id: Option<Uuid>, event: Event) {
         let cluster_id = cluster_id.filter(|_| !self.does(Conduct::EventsWithoutCluster));
         let host_id = Some(key.1).filter(|_| !self.does(Conduct::EventsWithoutHost));
-        let event = user_event(now, name, severity, message);
         self.state.append_event(Event { infra_env_id: Some(key.0), host_id, cluster_id, ..event });
     }
 

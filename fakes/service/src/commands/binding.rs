@@ -12,7 +12,7 @@ use crate::Core;
 use crate::alteration::Conduct;
 use crate::monitor::in_installation;
 use crate::refusal::Refusal;
-use crate::state::{HostKey, is_open};
+use crate::state::{HostKey, is_open, user_event};
 
 /// Binds a host of the pool to a cluster.
 pub(crate) fn bind(core: &mut Core, now: Timestamp, key: HostKey, cluster_id: Uuid) -> Result<(), Refusal> {
@@ -88,7 +88,7 @@ pub(crate) fn tell_refused(core: &mut Core, now: Timestamp, key: HostKey, to: Op
         None => ("host_unbind_failed", "unbound"),
     };
     let text = format!("Host {}: cannot be {what}: {}", core.host_name(key), refusal.text);
-    core.host_event_of(now, key, to, event, Severity::Error, text);
+    core.host_event_of(key, to, user_event(now, event, Severity::Error, text));
 }
 
 /// Takes a host out of its cluster, back to the pool. What is refused is told, but for who may not be taken out of an installation.
