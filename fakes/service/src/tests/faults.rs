@@ -84,6 +84,9 @@ fn every_operation_answers_for_ids_that_nobody_has() {
             let has_id = route.path.contains("{c}") || route.path.contains("{i}");
             if has_id && id == "nope" {
                 assert_eq!(answer.status, 400, "{path}");
+            } else if route.method == Method::Delete && route.path.ends_with("/hosts/{h}") {
+                // The one that the real service knows no better answer for (`actions/host-delete` of the conformance suite).
+                assert_eq!(answer.status, 500, "{path}");
             } else if has_id {
                 assert!((400..500).contains(&answer.status) || answer.status == 200, "{path}: {}", answer.status);
             }
