@@ -35,24 +35,11 @@ impl Core {
         self.host_event_of(key, cluster_id, user_event(now, name, severity, message));
     }
 
-    /// Writes an event about a host that is in the list of this cluster, whether the host is in it or not.
+    /// Writes an event about a host that is in the list of this cluster, or of none, whether the host is in it or not.
     pub(crate) fn host_event_of(&mut self, key: HostKey, cluster_id: Option<Uuid>, event: Event) {
         let cluster_id = cluster_id.filter(|_| !self.does(Conduct::EventsWithoutCluster));
         let host_id = Some(key.1).filter(|_| !self.does(Conduct::EventsWithoutHost));
         self.state.append_event(Event { infra_env_id: Some(key.0), host_id, cluster_id, ..event });
-    }
-
-    /// An event of a host that does not name its cluster, so that it is not in the cluster's list.
-    pub(crate) fn host_event_apart(
-        &mut self,
-        now: Timestamp,
-        key: HostKey,
-        name: &str,
-        severity: Severity,
-        message: String,
-    ) {
-        let event = user_event(now, name, severity, message);
-        self.state.append_event(Event { infra_env_id: Some(key.0), host_id: Some(key.1), ..event });
     }
 
     /// Name of a host in events.

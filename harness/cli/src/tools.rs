@@ -85,11 +85,8 @@ pub(crate) struct ValidateArgs {
 
 pub(crate) fn validate(args: &ValidateArgs) -> ExitResult {
     let catalogue = catalogue()?;
-    let names: Vec<String> = if args.scenarios.is_empty() {
-        catalogue.list().into_iter().map(|e| e.name).collect()
-    } else {
-        args.scenarios.clone()
-    };
+    let names: Vec<String> =
+        if args.scenarios.is_empty() { catalogue.scenario_names() } else { args.scenarios.clone() };
     if names.is_empty() {
         return Err(CliError::nothing_selected("the catalogue has no scenario"));
     }

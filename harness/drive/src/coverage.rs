@@ -67,10 +67,13 @@ pub fn rehearse_catalogue(
 /// A scenario that cannot be read or prepared, with its name.
 pub fn prepare_catalogue(catalogue: &Catalogue) -> Result<Vec<Prepared>, String> {
     let mut all = Vec::new();
-    for entry in catalogue.list().into_iter().filter(|e| e.hosts <= UP_TO_HOSTS) {
-        let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", entry.name);
-        let source = catalogue.find(&entry.name).map_err(|e| wrong(&e))?;
+    for name in catalogue.scenario_names() {
+        let wrong = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+        let source = catalogue.find(&name).map_err(|e| wrong(&e))?;
         let scenario = vlab_scenario::load(&source, catalogue).map_err(|e| wrong(&e))?;
+        if scenario.hosts.len() > UP_TO_HOSTS {
+            continue;
+        }
         // What has no form in virtual time says nothing here.
         if scenario.hosts.iter().any(|host| host.is_machine()) || scenario.needs.contains(&Need::RealTime) {
             continue;

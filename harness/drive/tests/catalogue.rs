@@ -18,11 +18,11 @@ use vlab_scenario::{Catalogue, Criterion, Expectation, FrontDoor, HostKind, Mome
 const UP_TO_HOSTS: usize = 100;
 
 fn scenarios() -> Vec<(Catalogue, Scenario)> {
-    of_names(|_| true)
+    at_places(|_| true)
 }
 
 /// Those whose place in the catalogue is wanted. The others are not read: that is a good part of what a short run costs.
-fn of_names(wanted: impl Fn(usize) -> bool) -> Vec<(Catalogue, Scenario)> {
+fn at_places(wanted: impl Fn(usize) -> bool) -> Vec<(Catalogue, Scenario)> {
     let catalogue = Catalogue::discover().unwrap();
     let load = |name: String| {
         let scenario = vlab_scenario::load(&catalogue.find(&name).unwrap(), &catalogue).unwrap();
@@ -63,7 +63,7 @@ const PARTS: usize = 8;
 
 /// Without those that have no form in virtual time; they have tests of their own in real time.
 fn part(number: usize) -> impl Iterator<Item = (Catalogue, Scenario)> {
-    let found = of_names(|place| place % PARTS == number);
+    let found = at_places(|place| place % PARTS == number);
     found.into_iter().filter(|(_, scenario)| !scenario.needs.contains(&Need::RealTime))
 }
 

@@ -17,7 +17,7 @@ use crate::alteration::Conduct;
 use crate::monitor::in_installation;
 use crate::refusal::Refusal;
 use crate::rows::{ClusterRow, HostRow};
-use crate::state::HostKey;
+use crate::state::{HostKey, user_event};
 
 /// Id and path of a disk.
 type ChosenDisk = (String, String);
@@ -292,6 +292,7 @@ pub(crate) fn set_ignition_override(
     usage::note(core, now, cluster, |usage| usage.ignition("host", used));
     core.state.edit_host(key, now, |row| row.view.host.ignition_config_overrides = config);
     let text = format!("Host {}: custom discovery ignition config was applied", core.host_name(key));
-    core.host_event_apart(now, key, "host_discovery_ignition_config_applied", Severity::Info, text);
+    // Its cluster's list does not tell of it.
+    core.host_event_of(key, None, user_event(now, "host_discovery_ignition_config_applied", Severity::Info, text));
     Ok(())
 }
