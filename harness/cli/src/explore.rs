@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
 use vlab_api::Timestamp;
 use vlab_drive::alterations::{self, Alteration};
 use vlab_drive::explore::exhaustive::exhaust;
@@ -27,6 +28,7 @@ use crate::args::LabArgs;
 use crate::branches;
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::findings::known_in;
+use crate::load::stopped;
 use crate::tools::{catalogue, print, tell};
 
 #[derive(clap::Args)]
@@ -69,7 +71,7 @@ pub(crate) struct ExploreArgs {
     /// `events-first`, `no-lock`, `timer-survives`, `stale-steps`: what does a search make of it?
     #[arg(long, value_name = "NAME", hide = true)]
     alteration: Option<String>,
-    /// Shrink each finding with at most so many runs. Without it: 1500, 25 with `--against`, 10 with `--from`.
+    /// Shrink each finding with at most so many runs. Without it: 1500 (and no longer than a minute), 25 with `--against`, 10 with `--from`.
     #[arg(long, value_name = "N")]
     pub(crate) shrink_runs: Option<u64>,
     /// Explore this service, in real time: `process:<program>`, `container:<image>`, `remote:<url>` or `simulated`. It begins with the
@@ -100,6 +102,9 @@ pub(crate) struct ExploreArgs {
 /// So many runs make a finding small in virtual time, when nothing else is said.
 const SHRINK_RUNS: u64 = 1500;
 
+/// And no longer than this: a search has other things to find.
+const SHRINK_TIME: Duration = Duration::from_secs(60);
+
 /// The panics of runs are findings, and told as such.
 pub(crate) fn quiet_panics() {
     std::panic::set_hook(Box::new(|_| {}));
@@ -117,6 +122,8 @@ struct Shared<'a> {
     /// Signatures that are known, with the finding.
     known: BTreeMap<String, String>,
     alteration: Option<Alteration>,
+    /// Is cancelled by Ctrl-C and by SIGTERM.
+    stop: CancellationToken,
 }
 
 /// The alteration of that name.
@@ -200,6 +207,7 @@ fn search(
         args,
         known,
         alteration,
+        stop: stopped(),
     };
     let failed = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..args.jobs.max(1))
@@ -236,9 +244,11 @@ impl Shared<'_> {
         self.search.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ctrl-C ends a search as its time does: what it has is kept.
     fn is_over(&self, runs: u64) -> bool {
         let minutes = self.args.minutes.or(self.args.runs.is_none().then_some(1.0));
-        self.args.runs.is_some_and(|most| runs >= most)
+        self.stop.is_cancelled()
+            || self.args.runs.is_some_and(|most| runs >= most)
             || minutes.is_some_and(|minutes| self.began.elapsed().as_secs_f64() >= minutes * 60.0)
     }
 }
@@ -287,6 +297,7 @@ fn found(shared: &Shared<'_>, numbers: &[u64], violation: &Violation) -> Result<
             shown = Instant::now();
             tell(&format!("{begin}  shrinking: {runs} runs, {lines} lines{}", if terminal { "" } else { "\n" }));
         }
+        began.elapsed() < SHRINK_TIME && !shared.stop.is_cancelled()
     };
     let all: SearchSpace<'_> = (&shared.space, shared.catalogue, &|prepared| shared.alter(prepared));
     let shrunk =

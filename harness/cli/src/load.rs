@@ -231,7 +231,7 @@ async fn serve_metrics(address: std::net::SocketAddr) -> Result<tokio::sync::wat
 }
 
 /// Is cancelled by Ctrl-C and by SIGTERM.
-fn stopped() -> CancellationToken {
+pub(crate) fn stopped() -> CancellationToken {
     let token = CancellationToken::new();
     let stop = token.clone();
     tokio::spawn(async move {

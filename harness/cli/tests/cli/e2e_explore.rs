@@ -1,6 +1,7 @@
 //! Exploring a service in real time, and the folder of what was found.
 
 use std::fs;
+use std::time::Duration;
 
 use rstest::rstest;
 use vlab_drive::explore::Record;
@@ -52,6 +53,21 @@ fn what_is_wrong_with_a_service_in_real_time_is_written() {
     bench.vlab(&shown).ends_with(0).says(&["not classed", "0 of 0", "nobody has said in classes.yaml", &records[0]]);
     assert!(fs::read_to_string(page).unwrap().contains(&format!("(findings/{}.yaml)", records[0])));
     bench.nothing_is_left();
+}
+
+/// Whoever ends a search has what it found until then.
+#[test]
+fn a_search_that_is_ended_keeps_its_tapes() {
+    let bench = CliFixture::new();
+    let [corpus, findings] = ["corpus", "findings"].map(|folder| bench.path(folder));
+    let folders = ["--corpus", corpus.to_str().unwrap(), "--findings", findings.to_str().unwrap()];
+    let mut search = bench.start(&[&["explore", "sno", "--minutes", "30"], &folders[..]].concat());
+    while !search.says_next().contains("tapes kept") {}
+    search.signal("TERM");
+    let said = search.end(Duration::from_secs(120));
+    assert!([Some(0), Some(1)].contains(&said.code), "{said:?}");
+    said.says(&["runs in ", "different things are wrong"]);
+    assert!(fs::read_dir(&corpus).unwrap().count() > 0);
 }
 
 /// What somebody has looked at is counted and named, and nothing to fail for; what the lab itself does wrong is.

@@ -13,7 +13,7 @@ use super::Alteration;
 use super::bench::{Rehearsed, most_telling_first};
 use super::hits::Hits;
 use crate::explore::against::{Ours, There};
-use crate::explore::end::{End, differs, end_of};
+use crate::explore::end::{End, differs, end_closely};
 use crate::explore::oracle::{Violation, look, of_result, without_panic};
 use crate::explore::reach::reached;
 use crate::explore::scenario::{Drawn, draw};
@@ -72,7 +72,7 @@ impl Hunt {
             let prepared = prepared(&drawn, &catalogue)?;
             let Ok(whole) = without_panic(&drawn.scenario, || run_whole(&prepared, MOST_STEPS)) else { continue };
             let violations = of_result(&drawn.scenario, &whole.result, &whole.ending);
-            let end = end_of(&drawn.scenario, &whole.history);
+            let end = end_closely(&drawn.scenario, &whole.history);
             let outcome = Outcome { reached: reached(&whole), steps: whole.steps, ..Outcome::default() };
             search.accept(&Tried { drawn: drawn.clone(), outcome });
             let wrong = violations.into_iter().map(|violation| violation.signature).collect();
@@ -140,7 +140,7 @@ impl Hunt {
         if let Some(found) = wrong.into_iter().find(|violation| !tape.wrong.contains(&violation.signature)) {
             return Ok(Some(found));
         }
-        self.ends_otherwise(&tape.drawn, (&end_of(scenario, &whole.history), &tape.end), runs)
+        self.ends_otherwise(&tape.drawn, (&end_closely(scenario, &whole.history), &tape.end), runs)
     }
 
     /// The same for a tape that the service as it is has not run yet.

@@ -13,7 +13,7 @@ use vlab_judge::verdict::{CAN_GO_ON, COMES_TO_ITS_END};
 use vlab_scenario::{Catalogue, HostKind, Need, Scenario, SourceFile, Span};
 
 use super::base::{Added, Base};
-use super::end::{End, end_of};
+use super::end::{End, end_closely, end_of};
 use super::oracle::{Violation, of_result};
 use super::scenario::DRAWN;
 use crate::conductor::Ending;
@@ -148,6 +148,8 @@ pub struct Ours {
     /// How long the first one took, in its own time; `None`: longer than it may.
     pub took: Option<Duration>,
     runs: usize,
+    /// Ends are compared closely.
+    is_close: bool,
 }
 
 /// Interleavings in which the simulated service is asked, under the times of the other service or the real ones. Real time has its own
@@ -167,7 +169,7 @@ const MOST_STEPS: u64 = 300_000;
 impl Ours {
     /// How it ends in the plain order, when that is known already.
     pub fn beginning_with(end: End) -> Self {
-        Self { ends: vec![end], runs: 1, ..Self::default() }
+        Self { is_close: end.closely.is_some(), ends: vec![end], runs: 1, ..Self::default() }
     }
 
     /// Asks the simulated service in one more order; were there any left? `longest`: what takes longer under the times of the other
@@ -207,7 +209,8 @@ impl Ours {
                 self.violations.push(found);
             }
         }
-        self.ends.push(end_of(&scenario, &whole.history));
+        let end = if self.is_close { end_closely } else { end_of };
+        self.ends.push(end(&scenario, &whole.history));
         Ok(true)
     }
 

@@ -8,10 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
+use vlab_api::types::FinalizingStage;
 use vlab_history::Timeline;
 use vlab_model::history::{Observation, What};
 use vlab_scenario::Scenario;
 
+use super::closely::{Closely, closely, other_stays};
 use super::oracle::{Violation, violation};
 
 /// Name of the check that compares the end of a run with those of the simulated service.
@@ -20,6 +22,10 @@ pub const ENDS_ALIKE: &str = "ends-alike: the run ends as it does on the simulat
 /// Events that hang on the moment, or on what a service has beside it: in virtual time there is another image service, and a role may be
 /// suggested before the user gives one.
 const APART: &[&str] = &["image_info_updated", "host_role_updated"];
+
+/// The controller reports it when nothing is left to do. The service may have found the cluster installed by then, at the tick of its
+/// monitor, and refuses the report: which of both comes first is a matter of the moment.
+const LAST_STAGE: FinalizingStage = FinalizingStage::Done;
 
 /// Requests that the simulated service is known to answer with another status than the real one, now and then: `docs/fidelity.md` has them.
 const ANSWERED_OTHERWISE: &[&str] = &[
@@ -46,6 +52,8 @@ pub struct End {
     pub events: BTreeSet<String>,
     /// What was once told of a cluster, or of any host of a group, or asked of it: statuses, stages, steps.
     pub once: BTreeMap<Told, BTreeSet<String>>,
+    /// What is compared where both have it.
+    pub closely: Option<Closely>,
 }
 
 /// Something that is told of a cluster, or of hosts of a group.
@@ -60,10 +68,19 @@ pub struct Told {
 }
 
 /// Who a subject is: a cluster, and its name, or a host, and its group.
-type Whose<'a> = BTreeMap<Uuid, (bool, &'a str)>;
+pub(super) type Whose<'a> = BTreeMap<Uuid, (bool, &'a str)>;
 
 /// The end of a history.
 pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
+    read(scenario, history, false)
+}
+
+/// The same, with all that is compared where two services have the same words and the same clock.
+pub fn end_closely(scenario: &Scenario, history: &[Observation]) -> End {
+    read(scenario, history, true)
+}
+
+fn read(scenario: &Scenario, history: &[Observation], is_close: bool) -> End {
     let timeline = Timeline::new(history);
     let mut end = End::default();
     let names: BTreeMap<Uuid, String> = timeline.clusters.keys().map(|id| (*id, timeline.cluster_name(*id))).collect();
@@ -113,6 +130,7 @@ pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
     }
     end.told = told(history, &whose);
     end.once = once(history, &whose);
+    end.closely = is_close.then(|| closely(scenario, history, &whose));
     end
 }
 
@@ -125,7 +143,7 @@ fn once(history: &[Observation], whose: &Whose<'_>) -> BTreeMap<Told, BTreeSet<S
             What::HostStatus { host, to, .. } => (host, "the status".to_owned(), to.as_str()),
             What::ClusterStatus { cluster, to, .. } => (cluster, "the status".to_owned(), to.as_str()),
             What::HostStage { host, to: Some(stage), .. } => (host, "the stage".to_owned(), stage.as_str()),
-            What::ClusterFinalizingStage { cluster, stage } => {
+            What::ClusterFinalizingStage { cluster, stage } if *stage != LAST_STAGE => {
                 (cluster, "the finalizing stage".to_owned(), stage.as_str())
             }
             What::Step { host, step_type, .. } => (host, "a step asked for".to_owned(), step_type.as_str()),
@@ -156,7 +174,7 @@ fn told(history: &[Observation], whose: &Whose<'_>) -> BTreeMap<Told, Vec<String
                 (*cluster, "the state of logs".to_owned(), state.as_str().to_owned())
             }
             What::ClusterProgress { cluster, total } => (*cluster, "the percentage".to_owned(), format!("{total} %")),
-            What::ClusterFinalizingStage { cluster, stage } => {
+            What::ClusterFinalizingStage { cluster, stage } if *stage != LAST_STAGE => {
                 (*cluster, "the finalizing stage".to_owned(), stage.as_str().to_owned())
             }
             What::Validation { subject, id, to, .. } => {
@@ -256,24 +274,8 @@ fn told_otherwise(scenario: &Scenario, theirs: &End, ours: &[&End]) -> Vec<Viola
             all.push(violation(scenario, ENDS_ALIKE, &text));
         }
     }
-    let things: BTreeSet<&Told> = theirs.once.keys().chain(plain.once.keys()).collect();
-    let none = BTreeSet::new();
-    for thing in things {
-        let (of, whose) = (&thing.of, if thing.is_cluster { "a cluster" } else { "a host" });
-        let of_end = |end: &'_ End| -> BTreeSet<String> { end.once.get(thing).unwrap_or(&none).clone() };
-        let (there, here): (_, Vec<_>) = (of_end(theirs), ours.iter().map(|end| of_end(end)).collect());
-        for value in there.iter().filter(|value| here.iter().all(|values| !values.contains(*value))) {
-            let what = &thing.what;
-            let text = format!("{what} of {whose} was once \"{value}\", and never on the simulated service; {of}");
-            all.push(violation(scenario, ENDS_ALIKE, &text));
-        }
-        let first = here.first().cloned().unwrap_or_default();
-        for value in first.difference(&there).filter(|value| here.iter().all(|values| values.contains(*value))) {
-            let what = &thing.what;
-            let text = format!("{what} of {whose} was never \"{value}\", and was once on the simulated service; {of}");
-            all.push(violation(scenario, ENDS_ALIKE, &text));
-        }
-    }
+    let once_here: Vec<_> = ours.iter().map(|end| &end.once).collect();
+    all.extend(once_otherwise(&theirs.once, &once_here).iter().map(|text| violation(scenario, ENDS_ALIKE, text)));
     let only_there = theirs.events.iter().filter(|event| ours.iter().all(|end| !end.events.contains(*event)));
     all.extend(only_there.map(|event| {
         violation(scenario, ENDS_ALIKE, &format!("there is an event {event}, and none on the simulated service"))
@@ -285,6 +287,38 @@ fn told_otherwise(scenario: &Scenario, theirs: &End, ours: &[&End]) -> Vec<Viola
     all.extend(only_here.map(|event| {
         violation(scenario, ENDS_ALIKE, &format!("there is no event {event}, and there is on the simulated service"))
     }));
+    let close: Vec<&Closely> = ours.iter().filter_map(|end| end.closely.as_ref()).collect();
+    if let Some(theirs) = &theirs.closely
+        && !close.is_empty()
+    {
+        let once_here: Vec<_> = close.iter().map(|of| &of.once).collect();
+        let texts = once_otherwise(&theirs.once, &once_here).into_iter().chain(other_stays(theirs, &close));
+        all.extend(texts.map(|text| violation(scenario, ENDS_ALIKE, &text)));
+    }
+    all
+}
+
+/// What was once so, and never in those runs; or never, and once in each of them.
+fn once_otherwise(
+    theirs: &BTreeMap<Told, BTreeSet<String>>,
+    ours: &[&BTreeMap<Told, BTreeSet<String>>],
+) -> Vec<String> {
+    let Some(plain) = ours.first() else { return Vec::new() };
+    let mut all = Vec::new();
+    let none = BTreeSet::new();
+    let things: BTreeSet<&Told> = theirs.keys().chain(plain.keys()).collect();
+    for thing in things {
+        let (what, of, whose) = (&thing.what, &thing.of, if thing.is_cluster { "a cluster" } else { "a host" });
+        let there = theirs.get(thing).unwrap_or(&none);
+        let here: Vec<&BTreeSet<String>> = ours.iter().map(|all| all.get(thing).unwrap_or(&none)).collect();
+        for value in there.iter().filter(|value| here.iter().all(|values| !values.contains(*value))) {
+            all.push(format!("{what} of {whose} was once \"{value}\", and never on the simulated service; {of}"));
+        }
+        let Some(first) = here.first() else { continue };
+        for value in first.difference(there).filter(|value| here.iter().all(|values| values.contains(*value))) {
+            all.push(format!("{what} of {whose} was never \"{value}\", and was once on the simulated service; {of}"));
+        }
+    }
     all
 }
 

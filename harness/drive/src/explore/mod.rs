@@ -8,13 +8,14 @@
 //!
 //! * [`frozen`] moves what is drawn behind the moment of a snapshot.
 //! * [`exhaustive`] goes through all of a small world.
-//! * [`against`] takes what was drawn to another service, [`end`] compares how a run ended there; [`record`] is what is known of a finding, [`findings`] a folder of them.
+//! * [`against`] takes what was drawn to another service, [`end`] compares how a run ended there, [`closely`] more of it where words and clock are the same; [`record`] is what is known of a finding, [`findings`] a folder of them.
 //!
 //! All of it is pure: who has threads, clocks and folders is a shell around it.
 
 pub mod against;
 mod asking;
 pub mod base;
+pub mod closely;
 pub mod end;
 pub mod exhaustive;
 pub mod findings;

@@ -9,7 +9,7 @@ use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_judge::verdict::{COMES_TO_ITS_END, SERVER_ERRORS, STAYS_UP};
 use vlab_scenario::{Scenario, Span};
 
-use super::end::{End, end_of};
+use super::end::{End, end_closely};
 use super::exhaustive::{Entered, states};
 use super::reach::{Reached, reached};
 use crate::conductor::Ending;
@@ -64,7 +64,7 @@ pub fn look(prepared: &Prepared, twice: bool) -> Outcome {
         steps: whole.steps,
         states: states(&whole.history),
         refused: refusals(&whole.history),
-        end: end_of(&prepared.scenario, &whole.history),
+        end: end_closely(&prepared.scenario, &whole.history),
     }
 }
 

@@ -36,17 +36,17 @@ struct Shrinker<'a> {
     signature: &'a str,
     best: Shrunk,
     most: u64,
-    tell: &'a mut dyn FnMut(u64, usize),
+    tell: &'a mut dyn FnMut(u64, usize) -> bool,
 }
 
 /// Shrinks a tape that shows what that signature says. `most`: at most so many runs; `tell` is told after each how many there
-/// were, and how many lines are left. `None`: the tape does not show it.
+/// were, and how many lines are left, and says whether to go on. `None`: the tape does not show it.
 pub fn shrink(
     (space, catalogue, alter): SearchSpace<'_>,
     numbers: &[u64],
     signature: &str,
     most: u64,
-    tell: &mut dyn FnMut(u64, usize),
+    tell: &mut dyn FnMut(u64, usize) -> bool,
 ) -> Option<Shrunk> {
     let tried = try_numbers((space, catalogue, alter), numbers)?;
     let violation = tried.outcome.violations.iter().find(|v| v.signature == signature)?.clone();
@@ -77,7 +77,9 @@ impl Shrinker<'_> {
         }
         self.best.runs += 1;
         let tried = try_numbers((self.space, self.catalogue, self.alter), numbers);
-        (self.tell)(self.best.runs, self.best.tried.drawn.added.lines());
+        if !(self.tell)(self.best.runs, self.best.tried.drawn.added.lines()) {
+            self.most = self.best.runs;
+        }
         let Some(tried) = tried else { return false };
         let Some(violation) = tried.outcome.violations.iter().find(|v| v.signature == self.signature) else {
             return false;
