@@ -6,7 +6,8 @@ use super::hosts::RESERVED;
 use super::subject::who;
 use super::{Checker, Known, Place};
 use crate::faults::{
-    FaultRow, Given, Injection, NetworkInjection, ParamDefault, ParamRow, Parameters, ServiceInjection, TargetForm,
+    FaultRow, Given, HostInjection, Injection, NetworkInjection, ParamDefault, ParamRow, Parameters, ServiceInjection,
+    TargetForm,
 };
 use crate::file::{FaultFile, FaultTargetFile, FaultTimeFile, FaultWhoFile};
 use crate::spanned::{At, Complaint, Plain, Scalar, Text};
@@ -148,6 +149,20 @@ impl Checker<'_> {
                 "the same host",
                 "name another host",
             );
+        }
+        if let (
+            Injection::Host(HostInjection::DuplicateId { of }),
+            FaultTarget::Hosts(WantedHosts { of: Subject::Hosts(names), .. }),
+        ) = (injection, target)
+        {
+            // Each cluster has an infra-env of its own: elsewhere the id is another host's.
+            let cluster = |name: &str| known.hosts.iter().find(|h| h.name == name).map(|h| &h.cluster);
+            if let Some(apart) = names.iter().find(|name| cluster(name) != cluster(&of.0)) {
+                let place = item.with.get("of").map_or(&item.span, |v| &v.span);
+                let why = format!("`{}` and `{apart}` are not of the same cluster", of.0);
+                let help = format!("name a host of the cluster of `{apart}`");
+                self.refuse(place, why, "an id is one in its infra-env", help);
+            }
         }
         if known.replicas == 1
             && let Injection::Service(
