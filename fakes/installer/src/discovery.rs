@@ -138,8 +138,12 @@ exit 0
 
 const NTP_SCRIPT: &str = "\
 #!/bin/bash
-# Adds the time sources that the user named to chrony.
+# Adds the time sources that the user named to those of chrony; with --alone, there are no others.
 set -eu
+if [ \"${1-}\" = --alone ]; then
+    shift
+    sed --in-place --regexp-extended '/^(server|pool|peer) /d' /etc/chrony.conf
+fi
 for source in \"$@\"; do
     grep --quiet --fixed-strings \"server $source iburst\" /etc/chrony.conf || echo \"server $source iburst\" >> /etc/chrony.conf
 done
@@ -201,14 +205,17 @@ pub fn discovery_ignition(input: &DiscoveryInput<'_>) -> Result<Vec<u8>, Artifac
         .unit("multipathd.service", true, MULTIPATH_UNIT)
         .unit("iscsistart.service", true, ISCSI_UNIT)
         .unit("oci-eval-user-data.service", true, OCI_UNIT);
-    if let Some(sources) = set(&infra_env.additional_ntp_sources) {
+    // Those that are added to chrony's own, or stand in their place.
+    let own = set(&infra_env.ntp_sources);
+    if let Some(sources) = own.clone().or_else(|| set(&infra_env.additional_ntp_sources)) {
+        let alone = if own.is_some() { " --alone" } else { "" };
         let sources: Vec<&str> = sources.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
         ignition = ignition.file("/usr/local/bin/add-ntp-sources.sh", 0o755, NTP_SCRIPT).unit(
             "add-ntp-sources.service",
             true,
             format!(
                 "[Unit]\nDescription=Add the user's time sources\nBefore=agent.service\nAfter=network-online.target\n\
-                 Wants=network-online.target\n\n[Service]\nType=oneshot\nExecStart=/usr/local/bin/add-ntp-sources.sh {}\n\n\
+                 Wants=network-online.target\n\n[Service]\nType=oneshot\nExecStart=/usr/local/bin/add-ntp-sources.sh{alone} {}\n\n\
                  [Install]\nWantedBy=multi-user.target\n",
                 sources.join(" ")
             ),

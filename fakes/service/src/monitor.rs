@@ -228,8 +228,7 @@ impl Core {
             && let Some(cluster) = &cluster
         {
             self.state.edit_cluster(cluster.cluster().id, now, |row| {
-                row.view.cluster.last_installation_preparation =
-                    Some(LastInstallationPreparation { status: Some("not_started".into()), reason: None });
+                row.view.cluster.last_installation_preparation = Some(no_preparation());
             });
         }
         if decision.stage_timed_out {
@@ -596,6 +595,12 @@ fn apply_host_effect(row: &mut HostRow, effect: HostEffect, now: Timestamp, sno:
     }
 }
 
+/// As a cluster tells it whose installation has not been prepared, or not yet again.
+fn no_preparation() -> LastInstallationPreparation {
+    let reason = Some("Installation preparation not performed".to_owned());
+    LastInstallationPreparation { status: Some("not_started".into()), reason }
+}
+
 fn apply_cluster_effect(row: &mut ClusterRow, effect: ClusterEffect, now: Timestamp) {
     let sno = row.view.is_sno();
     let c = &mut row.view.cluster;
@@ -605,12 +610,11 @@ fn apply_cluster_effect(row: &mut ClusterRow, effect: ClusterEffect, now: Timest
             ..Default::default()
         })
     };
-    let not_started = || Some(LastInstallationPreparation { status: Some("not_started".into()), reason: None });
     match effect {
         // Progress and the time of completion stay as they are: only a reset forgets them.
         ClusterEffect::BeginInstallation => {
             c.install_started_at = Some(now);
-            c.last_installation_preparation = not_started();
+            c.last_installation_preparation = Some(no_preparation());
             c.logs_info = None;
             c.controller_logs_collected_at = Some(Timestamp::UNSET);
             c.controller_logs_started_at = Some(Timestamp::UNSET);
@@ -628,7 +632,7 @@ fn apply_cluster_effect(row: &mut ClusterRow, effect: ClusterEffect, now: Timest
             c.controller_logs_collected_at = Some(Timestamp::UNSET);
             c.controller_logs_started_at = Some(Timestamp::UNSET);
             c.openshift_cluster_id = None;
-            c.last_installation_preparation = not_started();
+            c.last_installation_preparation = Some(no_preparation());
             if sno {
                 c.api_vips = Some(Vec::new());
                 c.ingress_vips = Some(Vec::new());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{CreateManifestParams, Manifest, UpdateManifestParams};
+use vlab_api::types::{ClusterStatus, CreateManifestParams, Manifest, UpdateManifestParams};
 
 use super::usage::Usage;
 use crate::Core;
@@ -17,10 +17,22 @@ fn key(id: Uuid, folder: &str, name: &str) -> String {
     format!("{id}/manifests/user/{folder}/{name}")
 }
 
-/// Manifests are taken in every state, also when it is too late for them to matter.
+/// New manifests are taken in every state, also when it is too late for them to matter.
 fn check_cluster(core: &Core, id: Uuid) -> Result<(), Refusal> {
     let missing = || Refusal::not_found(format!("Object Not Found: cluster {id} was not found"));
     core.state.cluster(id).map(|_| ()).ok_or_else(missing)
+}
+
+/// What is there is changed and removed only before an installation begins.
+fn check_changeable(core: &Core, id: Uuid) -> Result<(), Refusal> {
+    use ClusterStatus::{Insufficient, PendingForInput, Ready};
+    check_cluster(core, id)?;
+    match core.state.cluster(id).map(|row| row.cluster().status) {
+        Some(PendingForInput | Insufficient | Ready) => Ok(()),
+        _ => Err(Refusal::invalid(format!(
+            "cluster {id} is not in pre-installation states, can't modify manifests after installation has been started"
+        ))),
+    }
 }
 
 fn check_name(id: Uuid, name: &str) -> Result<(), Refusal> {
@@ -31,10 +43,13 @@ fn check_name(id: Uuid, name: &str) -> Result<(), Refusal> {
             "Cluster manifest {name} for cluster {id} should not include a space in its name."
         )));
     }
-    if name.contains('/') || name.starts_with('.') || name.is_empty() {
-        return Err(Refusal::invalid(format!(
-            "Cluster manifest {name}: the file name must be a single component without spaces"
-        )));
+    if name.starts_with('.') || name.is_empty() {
+        let why = format!("Cluster manifest {name} for cluster {id} has an invalid filename.");
+        return Err(Refusal::unprocessable(why));
+    }
+    if name.contains('/') {
+        let why = format!("Cluster manifest {name} for cluster {id} should not include a directory in it's name.");
+        return Err(Refusal::unprocessable(why));
     }
     if !known {
         return Err(Refusal::invalid(format!(
@@ -117,7 +132,7 @@ pub(crate) fn create(core: &mut Core, now: Timestamp, id: Uuid, p: &CreateManife
 
 /// Changes a manifest: its content, its name, its folder.
 pub(crate) fn update(core: &mut Core, id: Uuid, p: &UpdateManifestParams) -> Result<Manifest, Refusal> {
-    check_cluster(core, id)?;
+    check_changeable(core, id)?;
     let old = key(id, &p.folder, &p.file_name);
     let Some(current) = core.state.file(&old).map(|b| b.to_vec()) else {
         return Err(Refusal::not_found(format!(
@@ -149,7 +164,7 @@ pub(crate) fn delete(
     id: Uuid,
     (folder, name): (Option<&str>, &str),
 ) -> Result<(), Refusal> {
-    check_cluster(core, id)?;
+    check_changeable(core, id)?;
     core.state.delete_file(&key(id, folder.unwrap_or(DEFAULT_FOLDER), name));
     note_custom_manifests(core, now, id);
     Ok(())

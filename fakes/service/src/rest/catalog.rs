@@ -108,9 +108,22 @@ fn details(r: &Requirement) -> HostTypeHardwareRequirements {
 pub(super) fn preflight(call: &mut RestCall<'_>) -> RestResult {
     let row = clusters::find(call.core, call.ids[0])?;
     let settings = &call.core.config.settings;
-    let need = |profile| roles::requirement(settings, row.view.openshift_version(), profile).map(|r| details(&r));
+    let encryption = row.view.cluster.disk_encryption.as_ref().filter(|e| e.mode.as_deref() == Some("tpmv2"));
+    let on = encryption.and_then(|e| e.enable_on.as_deref()).unwrap_or("none");
+    let need = |profile, role: &str| {
+        let mut need = details(&roles::requirement(settings, row.view.openshift_version(), profile)?);
+        if let Some(amounts) = need.quantitative.as_mut()
+            && (on == "all" || on.split(',').any(|of| of == role))
+        {
+            amounts.tpm_enabled_in_bios = Some(true);
+        }
+        Some(need)
+    };
     let master = if row.view.is_sno() { Profile::SingleNode } else { Profile::Master };
-    let ocp = HostTypeHardwareRequirementsWrapper { worker: need(Profile::Worker), master: need(master) };
+    let ocp = HostTypeHardwareRequirementsWrapper {
+        worker: need(Profile::Worker, "workers"),
+        master: need(master, "masters"),
+    };
     Ok(Response::json(200, &PreflightHardwareRequirements { operators: Some(Vec::new()), ocp: Some(ocp) }))
 }
 

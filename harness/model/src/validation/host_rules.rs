@@ -233,7 +233,8 @@ impl<'a> Subject<'a> {
             None => error(NO_REQUIREMENTS),
             Some(n) if roles::memory_suffices(bytes, n.ram_mib) => ok(format!("Sufficient RAM for role {role}")),
             Some(n) => {
-                fail(format!("Require at least {} MiB RAM for role {role}, found only {} MiB", n.ram_mib, bytes >> 20))
+                let (least, found) = (in_words(n.ram_mib << 20), in_words(bytes));
+                fail(format!("Require at least {least} RAM for role {role}, found only {found}"))
             }
         }
     }
@@ -871,4 +872,15 @@ pub fn valid_hostname(name: &str) -> bool {
     let label =
         |l: &str| (1..=63).contains(&l.len()) && l.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
     !name.starts_with('-') && name.split('.').all(label) && !FORBIDDEN_HOSTNAMES.contains(&name)
+}
+
+/// An amount of memory as the service writes it: GiB with two digits behind the point, below that whole numbers.
+fn in_words(bytes: i64) -> String {
+    match bytes {
+        b if b >= 1 << 40 => format!("{:.2} TiB", b as f64 / (1_i64 << 40) as f64),
+        b if b >= 1 << 30 => format!("{:.2} GiB", b as f64 / (1_i64 << 30) as f64),
+        b if b >= 1 << 20 => format!("{} MiB", b >> 20),
+        b if b >= 1 << 10 => format!("{} KiB", b >> 10),
+        b => format!("{b} bytes"),
+    }
 }

@@ -2,14 +2,15 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{
-    ConnectivityCheckHost, ConnectivityCheckNic, HostRole, HostStatus, InstallCmdRequest, LogsGatherCmdRequest, Proxy,
-    Severity, StepType, VerifyVip, VipType,
+    Cluster, ConnectivityCheckHost, ConnectivityCheckNic, HostRole, HostStatus, InstallCmdRequest,
+    LogsGatherCmdRequest, Proxy, Severity, StepType, VerifyVip, VipType,
 };
 use vlab_model::view::ClusterView;
 use vlab_model::{disks, network};
@@ -247,7 +248,7 @@ impl Core {
         let proxy = (present(&c.http_proxy) || present(&c.https_proxy)).then(|| Proxy {
             http_proxy: c.http_proxy.clone(),
             https_proxy: c.https_proxy.clone(),
-            no_proxy: c.no_proxy.clone(),
+            no_proxy: Some(installers_no_proxy(c)),
         });
         let request = InstallCmdRequest {
             cluster_id: c.id,
@@ -386,15 +387,30 @@ fn tang_args(of: &Subject<'_>) -> Option<Vec<String>> {
 
 fn api_vip_args(of: &Subject<'_>) -> Option<Vec<String>> {
     let (cluster, row) = (of.cluster?, of.row);
-    let pool = row.host().machine_config_pool_name.as_deref().unwrap_or("worker");
+    let role = match row.view.effective_role() {
+        HostRole::AutoAssign => HostRole::Worker,
+        role => role,
+    };
+    let pool = row.host().machine_config_pool_name.as_deref().filter(|pool| !pool.is_empty()).unwrap_or(role.as_str());
     let endpoint = cluster.cluster().ignition_endpoint.as_ref();
-    let url = match endpoint.and_then(|e| e.url.as_deref()).filter(|u| !u.is_empty()) {
-        Some(url) => format!("{url}/{pool}"),
-        None => format!("http://{}:22624/config/{pool}", api_host(&cluster.view)),
+    let authorities = endpoint.and_then(|e| e.ca_certificate.as_ref()).filter(|ca| !ca.trim().is_empty());
+    if let Some(authorities) = authorities {
+        // Without a URL beside them nobody has looked at them, and a host whose step cannot be made does not get it.
+        base64::engine::general_purpose::STANDARD.decode(authorities).ok()?;
+    }
+    let url = match (endpoint.and_then(|e| e.url.as_deref()).filter(|u| !u.is_empty()), authorities) {
+        (Some(url), _) => format!("{}/{pool}", url.trim_end_matches('/')),
+        (None, None) => format!("http://{}:22624/config/{pool}", api_host(&cluster.view)),
+        // The certificate there is for the internal name.
+        (None, Some(_)) => {
+            let host = api_host(&cluster.view);
+            let internal = host.strip_prefix("api.").map(|rest| format!("api-int.{rest}"));
+            format!("https://{}:22623/config/{pool}", internal.unwrap_or(host))
+        }
     };
     let mut request = json!({"url": url});
-    if let Some(ca) = endpoint.and_then(|e| e.ca_certificate.as_ref()) {
-        request["ca_certificate"] = json!(ca);
+    if let Some(authorities) = authorities {
+        request["ca_certificate"] = json!(authorities);
     }
     if let Some(token) = &row.private.ignition_endpoint_token {
         request["ignition_endpoint_token"] = json!(token);
@@ -428,4 +444,26 @@ fn mco_image(release: &str) -> String {
 
 fn must_gather_image(release: &str) -> String {
     image_of(release, "must-gather")
+}
+/// What an installer reaches without the proxy: what the user says, its own machine and the names of the cluster.
+fn installers_no_proxy(cluster: &Cluster) -> String {
+    let users = cluster.no_proxy.as_deref().unwrap_or_default().trim();
+    if users == "*" {
+        return users.to_owned();
+    }
+    let (name, domain) = (cluster.name.as_deref(), cluster.base_dns_domain.as_deref());
+    let internal = format!("api-int.{}.{}", name.unwrap_or_default(), domain.unwrap_or_default());
+    let mut all: Vec<&str> = Vec::new();
+    for part in users.split(',').filter(|_| !users.is_empty()).chain([
+        "127.0.0.1",
+        "localhost",
+        ".svc",
+        ".cluster.local",
+        &internal,
+    ]) {
+        if !all.contains(&part) {
+            all.push(part);
+        }
+    }
+    all.join(",")
 }
