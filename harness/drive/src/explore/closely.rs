@@ -45,10 +45,12 @@ pub(super) fn closely(scenario: &Scenario, history: &[Observation], whose: &Whos
     for observation in history {
         let at = observation.at();
         let mut lasts = |subject: &Uuid, what: &'static str, value: String| {
-            let before = now.insert((*subject, what), (value.clone(), at));
-            if let (Some((before, since)), Some((is_cluster, of))) = (before, whose.get(subject))
-                && before != value
-            {
+            // Progress within a stage is no other stage.
+            if now.get(&(*subject, what)).is_some_and(|(before, _)| *before == value) {
+                return;
+            }
+            let before = now.insert((*subject, what), (value, at));
+            if let (Some((before, since)), Some((is_cluster, of))) = (before, whose.get(subject)) {
                 let what = format!("{what} \"{before}\"");
                 let stay = all.stays.entry(Told { is_cluster: *is_cluster, what, of: (*of).to_owned() }).or_default();
                 *stay = (*stay).max(at.since(since));
