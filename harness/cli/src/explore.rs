@@ -28,7 +28,7 @@ use crate::args::LabArgs;
 use crate::branches;
 use crate::error::{CliError, ExitResult, OrExit as _};
 use crate::findings::known_in;
-use crate::load::stopped;
+use crate::stop::stopped;
 use crate::tools::{catalogue, print, tell};
 
 #[derive(clap::Args)]

@@ -20,6 +20,7 @@ use vlab_service::Pace;
 
 use crate::args::runs_folder;
 use crate::error::{CliError, ExitResult, OrExit as _};
+use crate::stop::stopped;
 use crate::tools::{catalogue, print, tell};
 
 /// Parts that this program starts begin so long after it, when all of them are ready.
@@ -228,28 +229,6 @@ async fn serve_metrics(address: std::net::SocketAddr) -> Result<tokio::sync::wat
     let (sender, pages) = tokio::sync::watch::channel(String::new());
     tokio::spawn(metrics::serve(listener, pages));
     Ok(sender)
-}
-
-/// Is cancelled by Ctrl-C and by SIGTERM.
-pub(crate) fn stopped() -> CancellationToken {
-    let token = CancellationToken::new();
-    let stop = token.clone();
-    tokio::spawn(async move {
-        let terminate = async {
-            match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-                Ok(mut signal) => {
-                    signal.recv().await;
-                }
-                Err(_) => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            () = terminate => {}
-        }
-        stop.cancel();
-    });
-    token
 }
 
 /// Plays the plan in virtual time.

@@ -34,6 +34,7 @@ mod service;
 mod session;
 mod shrink;
 mod simulate;
+mod stop;
 mod tools;
 mod ui;
 

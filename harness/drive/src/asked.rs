@@ -72,6 +72,7 @@ impl Asked {
     pub(crate) fn sent(&mut self, now: Timestamp, send: &Send) {
         let (method, path) = (send.request.method, send.request.path.clone());
         let contact = Contact::of(&send.request);
+        contact.iter().for_each(|contact| self.contacts.begun(contact));
         self.open.insert((send.connection, send.tag), Question { sent: now, method, path, contact });
     }
 

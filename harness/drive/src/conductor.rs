@@ -475,7 +475,7 @@ impl Conductor {
 
     /// Writes the last line, which says how the run ended, and gives the history away.
     pub fn finish(mut self, now: Timestamp, how: RunEnd) -> Vec<Observation> {
-        for what in self.asked.contacts().finish() {
+        for what in self.asked.contacts().finish(now) {
             self.recorder.record(Source::Hosts, None, now, what);
         }
         self.recorder.record(Source::Harness, None, now, What::RunFinished { how });

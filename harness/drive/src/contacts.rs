@@ -5,6 +5,7 @@
 //! It is seen where hosts send and get answers, and is therefore known without the service, whatever the service is.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -150,6 +151,8 @@ pub(crate) struct Contacts {
     /// After this it was silent.
     silence: Duration,
     hosts: BTreeMap<Uuid, Stretch>,
+    /// How many of their questions are on their way: not those of none.
+    asking: BTreeMap<Uuid, u32>,
     instructed: BTreeMap<Uuid, Same>,
     /// What was told last, and when the first that said so was sent.
     inventories: BTreeMap<Uuid, (What, Timestamp)>,
@@ -162,14 +165,30 @@ impl Contacts {
         Self {
             silence,
             hosts: BTreeMap::new(),
+            asking: BTreeMap::new(),
             instructed: BTreeMap::new(),
             inventories: BTreeMap::new(),
             news: Vec::new(),
         }
     }
 
+    /// A question is sent. Its end is told, too.
+    pub(crate) fn begun(&mut self, contact: &Contact) {
+        if let Contact::Asks(host) | Contact::Registers(host) = contact {
+            *self.asking.entry(*host).or_default() += 1;
+        }
+    }
+
     /// A question that was sent at `sent` has come to its end.
     pub(crate) fn ended(&mut self, (sent, now): (Timestamp, Timestamp), contact: Contact, how: Ended) {
+        if let Contact::Asks(host) | Contact::Registers(host) = &contact
+            && let Entry::Occupied(mut asking) = self.asking.entry(*host)
+        {
+            match asking.get().checked_sub(1).filter(|left| *left > 0) {
+                Some(left) => _ = asking.insert(left),
+                None => _ = asking.remove(),
+            }
+        }
         match (contact, how) {
             (Contact::Asks(host) | Contact::Registers(host), _) => self.polled(host, (sent, now), how == Ended::Done),
             (Contact::Inventory(..), Ended::Refused) => {}
@@ -187,7 +206,11 @@ impl Contacts {
             Some(stretch) => {
                 let gap = sent.since(stretch.to);
                 if gap > self.silence {
-                    let past = std::mem::replace(stretch, new());
+                    let mut past = std::mem::replace(stretch, new());
+                    if self.asking.contains_key(&host) {
+                        // One of before its reboot: the service may have heard it at any time until now.
+                        past.tried = now;
+                    }
                     self.news.push(told(host, &past));
                 } else {
                     (stretch.to, stretch.tried) = (stretch.to.max(sent), stretch.tried.max(now));
@@ -249,9 +272,14 @@ impl Contacts {
     }
 
     /// The run is over: what is not written down yet.
-    pub(crate) fn finish(&mut self) -> Vec<What> {
+    pub(crate) fn finish(&mut self, now: Timestamp) -> Vec<What> {
         let mut all = self.take();
-        all.extend(std::mem::take(&mut self.hosts).iter().map(|(host, stretch)| told(*host, stretch)));
+        for (host, mut stretch) in std::mem::take(&mut self.hosts) {
+            if self.asking.contains_key(&host) {
+                stretch.tried = now;
+            }
+            all.push(told(host, &stretch));
+        }
         all.extend(std::mem::take(&mut self.instructed).into_iter().map(|(host, same)| same.told(host)));
         all
     }
@@ -280,6 +308,12 @@ mod tests {
         Contact::of(&ops::get_next_steps(ENV, HOST, 0).request).unwrap()
     }
 
+    fn ask(contacts: &mut Contacts, sent: i64, now: i64) -> Vec<What> {
+        contacts.begun(&poll());
+        contacts.ended((at(sent), at(now)), poll(), Ended::Done);
+        contacts.take()
+    }
+
     #[test]
     fn many_polls_are_one_line_for_each_time_between_two_silences() {
         let mut contacts = Contacts::new(Duration::from_secs(150));
@@ -292,8 +326,23 @@ mod tests {
         contacts.ended((at(61_000), at(61_001)), poll(), Ended::Done);
         let (from, to, tried) = (at(0), at(59_940), at(60_030));
         assert_eq!(contacts.take(), [What::Polls { host: HOST, from, to, count: 1000, longest_ms: 60_000, tried }]);
-        let end = contacts.finish();
+        let end = contacts.finish(at(62_000));
         assert!(matches!(end[..], [What::Polls { count: 1, from, .. }] if from == at(61_000)), "{end:?}");
+    }
+
+    /// A host that reboots while an answer is held back asks anew, and the old question is not over: who knows when it was heard.
+    #[test]
+    fn a_question_on_its_way_is_no_silence() {
+        let mut contacts = Contacts::new(Duration::from_secs(150));
+        assert_eq!([ask(&mut contacts, 0, 1), ask(&mut contacts, 60, 61)], [[], []]);
+        contacts.begun(&poll());
+        let told = |from, to, count, longest_ms, tried| What::Polls { host: HOST, from, to, count, longest_ms, tried };
+        assert_eq!(ask(&mut contacts, 600, 601), [told(at(0), at(60), 2, 60_000, at(601))]);
+        // The held answer comes at last, and the next silence is one.
+        contacts.ended((at(120), at(720)), poll(), Ended::Done);
+        assert_eq!(ask(&mut contacts, 1000, 1001), [told(at(600), at(600), 2, 0, at(720))]);
+        contacts.begun(&poll());
+        assert_eq!(contacts.finish(at(2000)), [told(at(1000), at(1000), 1, 0, at(2000))]);
     }
 
     #[test]
@@ -326,7 +375,7 @@ mod tests {
         // After a silence it may have been answered something else in between.
         contacts.instructed(HOST, (at(800), at(801)), &steps(&["inventory"], 120));
         assert_eq!(contacts.take(), [told(600, 602, 1, 2_000, &["inventory"], 120)]);
-        assert_eq!(contacts.finish(), [told(800, 801, 1, 1_000, &["inventory"], 120)]);
+        assert_eq!(contacts.finish(at(900)), [told(800, 801, 1, 1_000, &["inventory"], 120)]);
     }
 
     #[test]

@@ -80,6 +80,17 @@ fn major_minor(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()??, parts.next()??))
 }
 
+/// Are the disks of hosts of that role encrypted, where the cluster says so of these roles (`enable_on`)?
+pub fn is_encrypted(enable_on: &str, role: HostRole) -> bool {
+    let word = match role {
+        HostRole::Master | HostRole::Bootstrap => "masters",
+        HostRole::Arbiter => "arbiters",
+        HostRole::Worker => "workers",
+        HostRole::AutoAssign => return enable_on == "all",
+    };
+    enable_on == "all" || enable_on.split(',').any(|of| of == word)
+}
+
 /// What the settings ask of that profile in that version: the row of exactly this version (or of its `major.minor`), else the
 /// row `default`; rows `min_version` that the version has reached change what they name. `None` when no row fits: the real
 /// service cannot refresh such a host at all.

@@ -398,16 +398,18 @@ fn faults_that_cannot_be(#[case] name: &str, #[case] fault: &str) {
 }
 
 /// An id is one in its infra-env, and each cluster has its own.
-#[test]
-fn an_id_is_taken_from_a_host_of_the_same_cluster() {
+#[rstest]
+#[case("fault_id_of_another_cluster", "a")]
+#[case("fault_id_of_another_cluster_by_role", "{cluster: one, role: bootstrap}")]
+fn an_id_is_taken_from_a_host_of_the_same_cluster(#[case] name: &str, #[case] target: &str) {
     let text = "\
 version: 1
 name: two
 clusters: [{name: one, topology: sno}, {name: other, topology: sno}]
 hosts: [{name: a, cluster: one}, {name: b, cluster: other}]
-faults: [{name: twice, at: 5m, target: a, inject: duplicate-id, for: 5m, with: {of: b-0}}]
+faults: [{name: twice, at: 5m, target: TARGET, inject: duplicate-id, for: 5m, with: {of: b-0}}]
 ";
-    refused("fault_id_of_another_cluster", text);
+    refused(name, text.replace("TARGET", target));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use vlab_api::http::Response;
 use vlab_api::types::{
-    ClusterDefaultConfig, ClusterHostRequirementsDetails, HostTypeHardwareRequirements,
+    ClusterDefaultConfig, ClusterHostRequirementsDetails, HostRole, HostTypeHardwareRequirements,
     HostTypeHardwareRequirementsWrapper, ListVersions, OpenshiftVersion, PlatformType, PreflightHardwareRequirements,
 };
 use vlab_model::roles::{self, Profile, Requirement};
@@ -110,19 +110,17 @@ pub(super) fn preflight(call: &mut RestCall<'_>) -> RestResult {
     let settings = &call.core.config.settings;
     let encryption = row.view.cluster.disk_encryption.as_ref().filter(|e| e.mode.as_deref() == Some("tpmv2"));
     let on = encryption.and_then(|e| e.enable_on.as_deref()).unwrap_or("none");
-    let need = |profile, role: &str| {
+    let need = |profile, role| {
         let mut need = details(&roles::requirement(settings, row.view.openshift_version(), profile)?);
-        if let Some(amounts) = need.quantitative.as_mut()
-            && (on == "all" || on.split(',').any(|of| of == role))
-        {
+        if let Some(amounts) = need.quantitative.as_mut().filter(|_| roles::is_encrypted(on, role)) {
             amounts.tpm_enabled_in_bios = Some(true);
         }
         Some(need)
     };
     let master = if row.view.is_sno() { Profile::SingleNode } else { Profile::Master };
     let ocp = HostTypeHardwareRequirementsWrapper {
-        worker: need(Profile::Worker, "workers"),
-        master: need(master, "masters"),
+        worker: need(Profile::Worker, HostRole::Worker),
+        master: need(master, HostRole::Master),
     };
     Ok(Response::json(200, &PreflightHardwareRequirements { operators: Some(Vec::new()), ocp: Some(ocp) }))
 }

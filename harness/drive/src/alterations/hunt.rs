@@ -151,7 +151,8 @@ impl Hunt {
         if let Some(found) = tried.outcome.violations.iter().find(is_new) {
             return Ok(Some(found.clone()));
         }
-        self.ends_otherwise(&tried.drawn, (&tried.outcome.end, &plain.end), runs)
+        let [altered, plain] = [&tried.outcome, &plain].map(|of| end_closely(&tried.drawn.scenario, &of.history));
+        self.ends_otherwise(&tried.drawn, (&altered, &plain), runs)
     }
 
     /// Does it end otherwise than the service as it is, in whichever order that is asked?
@@ -226,6 +227,15 @@ mod tests {
             let hunted = hunt(corpus).look_for(alteration, Duration::from_secs(30), &clock()).unwrap();
             assert!(hunted.found.is_some(), "{hunted:?}");
         }
+    }
+
+    /// A host that is asked for other images installs all the same: only words show it.
+    #[test]
+    fn what_is_told_in_other_words_is_found() {
+        let alteration = super::super::find("argument/container-image-availability/images/other").unwrap();
+        let hunted = hunt(&[vec![]]).look_for(alteration, Duration::from_secs(30), &clock()).unwrap();
+        let signature = hunted.found.unwrap().signature;
+        assert!(signature.starts_with("ends-alike: the event image_status_updated in words of a host"), "{signature}");
     }
 
     #[test]

@@ -50,9 +50,9 @@ pub(super) fn closely(scenario: &Scenario, history: &[Observation], whose: &Whos
                 return;
             }
             let before = now.insert((*subject, what), (value, at));
-            if let (Some((before, since)), Some((is_cluster, of))) = (before, whose.get(subject)) {
+            if let (Some((before, since)), Some((kind, of))) = (before, whose.get(subject)) {
                 let what = format!("{what} \"{before}\"");
-                let stay = all.stays.entry(Told { is_cluster: *is_cluster, what, of: (*of).to_owned() }).or_default();
+                let stay = all.stays.entry(Told { whose: kind, what, of: (*of).to_owned() }).or_default();
                 *stay = (*stay).max(at.since(since));
             }
         };
@@ -90,16 +90,16 @@ pub(super) fn closely(scenario: &Scenario, history: &[Observation], whose: &Whos
                 let status = of.map_or("nothing", |(_, status)| *status);
                 let value =
                     format!("{}; next in {next} s{}", steps.join(", "), if *exit { "; start over" } else { "" });
-                (Some(*host), format!("what is asked of it in {status}"), value)
+                (Some(*host), format!("the list of steps in {status}"), value)
             }
             What::Request { host, request, status, .. } | What::BadAnswer { host, request, status, .. } => {
                 (*host, format!("the answer to {}", words.plain(request)), status.to_string())
             }
             _ => continue,
         };
-        let whose = subject.map_or(Some(&(false, "the user")), |subject| whose.get(&subject));
-        if let Some((is_cluster, of)) = whose {
-            let told = Told { is_cluster: *is_cluster, what, of: (*of).to_owned() };
+        let whose = subject.map_or(Some(&("the user", "the user")), |subject| whose.get(&subject));
+        if let Some((kind, of)) = whose {
+            let told = Told { whose: kind, what, of: (*of).to_owned() };
             all.once.entry(told).or_default().insert(words.plain(&value));
         }
     }
@@ -143,11 +143,10 @@ pub(super) fn other_stays(theirs: &Closely, ours: &[&Closely]) -> Vec<String> {
         let is_longer = *there > longest.mul_f64(TIMES) && *there > *longest + BY;
         let is_shorter = there.mul_f64(TIMES) < *shortest && *there + BY < *shortest;
         if is_longer || is_shorter {
-            let whose = if told.is_cluster { "a cluster" } else { "a host" };
             let (word, bound) = if is_longer { ("longer", longest) } else { ("shorter", shortest) };
             all.push(format!(
-                "{} of {whose} lasts {word} than on the simulated service; {}: {there:.0?} there, {bound:.0?} here",
-                told.what, told.of
+                "{} of {} lasts {word} than on the simulated service; {}: {there:.0?} there, {bound:.0?} here",
+                told.what, told.whose, told.of
             ));
         }
     }
@@ -161,7 +160,7 @@ mod tests {
     use super::*;
 
     fn told(what: &str) -> Told {
-        Told { is_cluster: false, what: what.to_owned(), of: "master".to_owned() }
+        Told { whose: "a host", what: what.to_owned(), of: "master".to_owned() }
     }
 
     #[test]

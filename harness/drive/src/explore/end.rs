@@ -59,8 +59,8 @@ pub struct End {
 /// Something that is told of a cluster, or of hosts of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Told {
-    /// Of a cluster?
-    pub is_cluster: bool,
+    /// Of what: `a cluster`, `a host`, `the user`.
+    pub whose: &'static str,
     /// What, for people.
     pub what: String,
     /// The cluster, or the group.
@@ -68,7 +68,7 @@ pub struct Told {
 }
 
 /// Who a subject is: a cluster, and its name, or a host, and its group.
-pub(super) type Whose<'a> = BTreeMap<Uuid, (bool, &'a str)>;
+pub(super) type Whose<'a> = BTreeMap<Uuid, (&'static str, &'a str)>;
 
 /// The end of a history.
 pub fn end_of(scenario: &Scenario, history: &[Observation]) -> End {
@@ -84,7 +84,7 @@ fn read(scenario: &Scenario, history: &[Observation], is_close: bool) -> End {
     let timeline = Timeline::new(history);
     let mut end = End::default();
     let names: BTreeMap<Uuid, String> = timeline.clusters.keys().map(|id| (*id, timeline.cluster_name(*id))).collect();
-    let mut whose: Whose<'_> = names.iter().map(|(id, name)| (*id, (true, name.as_str()))).collect();
+    let mut whose: Whose<'_> = names.iter().map(|(id, name)| (*id, ("a cluster", name.as_str()))).collect();
     for (id, line) in &timeline.clusters {
         if let Some(last) = line.statuses.last() {
             end.clusters.insert(names[id].clone(), last.to.as_str().to_owned());
@@ -103,7 +103,7 @@ fn read(scenario: &Scenario, history: &[Observation], is_close: bool) -> End {
         let last = line.statuses.last().map_or("", |last| last.to.as_str());
         let status = if deleted { "deleted" } else { last };
         if let Some(host) = host.filter(|_| !deleted) {
-            whose.insert(*id, (false, host.group.as_str()));
+            whose.insert(*id, ("a host", host.group.as_str()));
         }
         let group = host.map_or(name.clone(), |host| host.group.clone());
         end.hosts.entry(group).or_default().push(status.to_owned());
@@ -149,8 +149,8 @@ fn once(history: &[Observation], whose: &Whose<'_>) -> BTreeMap<Told, BTreeSet<S
             What::Step { host, step_type, .. } => (host, "a step asked for".to_owned(), step_type.as_str()),
             _ => continue,
         };
-        if let Some((is_cluster, of)) = whose.get(subject) {
-            let told = Told { is_cluster: *is_cluster, what, of: (*of).to_owned() };
+        if let Some((kind, of)) = whose.get(subject) {
+            let told = Told { whose: kind, what, of: (*of).to_owned() };
             all.entry(told).or_default().insert(value.to_owned());
         }
     }
@@ -195,8 +195,8 @@ fn told(history: &[Observation], whose: &Whose<'_>) -> BTreeMap<Told, Vec<String
     }
     let mut told: BTreeMap<Told, Vec<String>> = BTreeMap::new();
     for ((subject, what), value) in last {
-        if let Some((is_cluster, of)) = whose.get(&subject) {
-            let of = Told { is_cluster: *is_cluster, what, of: (*of).to_owned() };
+        if let Some((kind, of)) = whose.get(&subject) {
+            let of = Told { whose: kind, what, of: (*of).to_owned() };
             told.entry(of).or_default().push(value);
         }
     }
@@ -263,7 +263,7 @@ fn told_otherwise(scenario: &Scenario, theirs: &End, ours: &[&End]) -> Vec<Viola
         let of = |end: &End| end.told.get(thing).cloned().unwrap_or_default();
         if ours.iter().all(|end| of(end) != of(theirs)) {
             let (there, here) = apart(&of(theirs), &of(plain));
-            let whose = if thing.is_cluster { "a cluster" } else { "a host" };
+            let whose = thing.whose;
             let text = format!(
                 "{} of {whose} ends as \"{there}\", and as \"{here}\" on the simulated service; {}: {} there, {} here",
                 thing.what,
@@ -308,7 +308,7 @@ fn once_otherwise(
     let none = BTreeSet::new();
     let things: BTreeSet<&Told> = theirs.keys().chain(plain.keys()).collect();
     for thing in things {
-        let (what, of, whose) = (&thing.what, &thing.of, if thing.is_cluster { "a cluster" } else { "a host" });
+        let Told { whose, what, of } = thing;
         let there = theirs.get(thing).unwrap_or(&none);
         let here: Vec<&BTreeSet<String>> = ours.iter().map(|all| all.get(thing).unwrap_or(&none)).collect();
         for value in there.iter().filter(|value| here.iter().all(|values| !values.contains(*value))) {
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     fn end(clusters: &str, validation: &str, events: &[&str]) -> End {
-        let told = Told { is_cluster: false, what: "the validation `v`".to_owned(), of: "master".to_owned() };
+        let told = Told { whose: "a host", what: "the validation `v`".to_owned(), of: "master".to_owned() };
         End {
             clusters: BTreeMap::from([("c".to_owned(), clusters.to_owned())]),
             told: BTreeMap::from([(told, vec!["success".to_owned(), validation.to_owned()])]),
@@ -382,7 +382,7 @@ mod tests {
         let catalogue = Catalogue::embedded();
         let scenario = vlab_scenario::load(&catalogue.find("sno").unwrap(), &catalogue).unwrap();
         let was = |values: &[&str]| {
-            let told = Told { is_cluster: true, what: "the status".to_owned(), of: "sno".to_owned() };
+            let told = Told { whose: "a cluster", what: "the status".to_owned(), of: "sno".to_owned() };
             let values = values.iter().map(|value| (*value).to_owned()).collect();
             End { once: BTreeMap::from([(told, values)]), ..end("installed", "success", &[]) }
         };

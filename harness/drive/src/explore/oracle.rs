@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
 use vlab_judge::verdict::{COMES_TO_ITS_END, SERVER_ERRORS, STAYS_UP};
+use vlab_model::history::{Observation, What};
 use vlab_scenario::{Scenario, Span};
 
-use super::end::{End, end_closely};
 use super::exhaustive::{Entered, states};
 use super::reach::{Reached, reached};
 use crate::conductor::Ending;
@@ -40,8 +40,8 @@ pub struct Outcome {
     pub states: Vec<Entered>,
     /// Status with which each action of the scenario was answered, where it was refused.
     pub refused: Vec<(usize, u16)>,
-    /// How it ended.
-    pub end: End,
+    /// What was seen; nothing of one that panicked.
+    pub history: Vec<Observation>,
 }
 
 /// More things do not happen in a run of a drawn scenario, unless it has no end.
@@ -64,7 +64,7 @@ pub fn look(prepared: &Prepared, twice: bool) -> Outcome {
         steps: whole.steps,
         states: states(&whole.history),
         refused: refusals(&whole.history),
-        end: end_closely(&prepared.scenario, &whole.history),
+        history: whole.history,
     }
 }
 
@@ -81,9 +81,8 @@ pub fn without_panic<R>(scenario: &Scenario, run: impl FnOnce() -> R) -> Result<
 }
 
 /// Position and status of each action of the scenario that was refused.
-pub fn refusals(history: &[vlab_model::history::Observation]) -> Vec<(usize, u16)> {
-    use vlab_model::history::What;
-    let of = |o: &vlab_model::history::Observation| match &o.what {
+pub fn refusals(history: &[Observation]) -> Vec<(usize, u16)> {
+    let of = |o: &Observation| match &o.what {
         What::UserAction { planned: Some(index), status, .. } if *status >= 400 => Some((*index, *status)),
         _ => None,
     };

@@ -301,17 +301,10 @@ impl<'a> Subject<'a> {
         let cluster = cluster!(self, hidden());
         let encryption = cluster.cluster.disk_encryption.as_ref();
         let on = encryption.and_then(|e| e.enable_on.as_deref()).unwrap_or("none");
-        let word = match self.role {
-            HostRole::Master | HostRole::Bootstrap => "masters",
-            HostRole::Arbiter => "arbiters",
-            HostRole::Worker => "workers",
-            HostRole::AutoAssign => "",
-        };
         match on {
             "none" | "" => return hidden(),
-            "all" => {}
-            _ if word.is_empty() => return pending("Missing role assignment"),
-            list if list.split(',').any(|w| w == word) => {}
+            _ if roles::is_encrypted(on, self.role) => {}
+            _ if self.role == HostRole::AutoAssign => return pending("Missing role assignment"),
             _ => return hidden(),
         }
         if encryption.and_then(|e| e.mode.as_deref()) == Some("tang") {

@@ -150,17 +150,18 @@ impl Checker<'_> {
                 "name another host",
             );
         }
-        if let (
-            Injection::Host(HostInjection::DuplicateId { of }),
-            FaultTarget::Hosts(WantedHosts { of: Subject::Hosts(names), .. }),
-        ) = (injection, target)
-        {
-            // Each cluster has an infra-env of its own: elsewhere the id is another host's.
-            let cluster = |name: &str| known.hosts.iter().find(|h| h.name == name).map(|h| &h.cluster);
-            if let Some(apart) = names.iter().find(|name| cluster(name) != cluster(&of.0)) {
+        if let (Injection::Host(HostInjection::DuplicateId { of }), FaultTarget::Hosts(hit)) = (injection, target) {
+            // Each cluster has an infra-env of its own, and so has the pool: elsewhere the id is another host's.
+            let is_hit = |host: &&Host| match &hit.of {
+                Subject::Hosts(names) => names.contains(&host.name),
+                Subject::Role { cluster, .. } => known.member.get(host.name.as_str()) == Some(&Some(cluster)),
+                Subject::Cluster(_) | Subject::Run => false,
+            };
+            let home = known.hosts.iter().find(|host| host.name == of.0).map(|host| &host.cluster);
+            if let Some(apart) = known.hosts.iter().filter(is_hit).find(|host| Some(&host.cluster) != home) {
                 let place = item.with.get("of").map_or(&item.span, |v| &v.span);
-                let why = format!("`{}` and `{apart}` are not of the same cluster", of.0);
-                let help = format!("name a host of the cluster of `{apart}`");
+                let why = format!("`{}` and `{}` are not of the same cluster", of.0, apart.name);
+                let help = format!("name a host of the cluster of `{}`", apart.name);
                 self.refuse(place, why, "an id is one in its infra-env", help);
             }
         }

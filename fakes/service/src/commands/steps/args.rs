@@ -445,6 +445,7 @@ fn mco_image(release: &str) -> String {
 fn must_gather_image(release: &str) -> String {
     image_of(release, "must-gather")
 }
+
 /// What an installer reaches without the proxy: what the user says, its own machine and the names of the cluster.
 fn installers_no_proxy(cluster: &Cluster) -> String {
     let users = cluster.no_proxy.as_deref().unwrap_or_default().trim();
@@ -453,16 +454,11 @@ fn installers_no_proxy(cluster: &Cluster) -> String {
     }
     let (name, domain) = (cluster.name.as_deref(), cluster.base_dns_domain.as_deref());
     let internal = format!("api-int.{}.{}", name.unwrap_or_default(), domain.unwrap_or_default());
-    let mut all: Vec<&str> = Vec::new();
-    for part in users.split(',').filter(|_| !users.is_empty()).chain([
-        "127.0.0.1",
-        "localhost",
-        ".svc",
-        ".cluster.local",
-        &internal,
-    ]) {
-        if !all.contains(&part) {
-            all.push(part);
+    let own = ["127.0.0.1", "localhost", ".svc", ".cluster.local", &internal];
+    let mut all: Vec<&str> = if users.is_empty() { Vec::new() } else { users.split(',').collect() };
+    for name in own {
+        if !all.contains(&name) {
+            all.push(name);
         }
     }
     all.join(",")
