@@ -159,12 +159,15 @@ fn platform_of(platform: PlatformType, input: &ArtifactInput<'_>, facts: &Cluste
                 .hosts
                 .iter()
                 .map(|h| {
-                    let mac = inventory(h.host)
-                        .and_then(|i| i.interfaces)
-                        .into_iter()
-                        .flatten()
-                        .find_map(|i| i.mac_address.filter(|m| !m.is_empty()));
-                    json!({ "name": h.hostname, "role": h.role.as_str(), "bootMACAddress": mac.unwrap_or_default() })
+                    let Inventory { interfaces, boot, .. } = inventory(h.host).unwrap_or_default();
+                    let mac = interfaces.into_iter().flatten().find_map(|i| i.mac_address.filter(|m| !m.is_empty()));
+                    let is_legacy = boot.is_some_and(|boot| boot.current_boot_mode.as_deref() != Some("uefi"));
+                    json!({
+                        "name": h.hostname,
+                        "role": h.role.as_str(),
+                        "bootMACAddress": mac.unwrap_or_default(),
+                        "bootMode": if is_legacy { "legacy" } else { "UEFI" },
+                    })
                 })
                 .collect();
             json!({ "baremetal": {

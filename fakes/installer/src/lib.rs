@@ -246,6 +246,8 @@ pub struct Day2Input<'a> {
     pub endpoint_ca: Option<&'a str>,
     /// The host's bearer token for the endpoint.
     pub endpoint_token: Option<&'a str>,
+    /// Further headers for it, with their values.
+    pub endpoint_headers: &'a [(String, String)],
     /// Machine config pool; `worker` when the host has none.
     pub pool: &'a str,
     /// Name that the node gets; `None` leaves it to the network.
@@ -263,12 +265,10 @@ pub fn day2_ignition(input: &Day2Input<'_>) -> Result<Vec<u8>, ArtifactError> {
         Some(url) => format!("{}/{}", url.trim_end_matches('/'), input.pool),
         None => format!("http://{}:22624/config/{}", input.api_host, input.pool),
     };
-    let headers: Vec<(&str, String)> = input
-        .endpoint_token
-        .filter(|t| !t.is_empty())
-        .map(|token| ("Authorization", format!("Bearer {token}")))
-        .into_iter()
-        .collect();
+    let token = input.endpoint_token.filter(|t| !t.is_empty());
+    let token = token.map(|token| ("Authorization", format!("Bearer {token}")));
+    let others = input.endpoint_headers.iter().map(|(name, value)| (name.as_str(), value.clone()));
+    let headers: Vec<(&str, String)> = token.into_iter().chain(others).collect();
     let mut ignition = Builder::new(installer::IGNITION).merge_from(&source, &headers);
     if let Some(ca) = input.endpoint_ca.filter(|c| !c.is_empty()) {
         let pem = BASE64.decode(ca).ok().and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(|| {

@@ -486,6 +486,7 @@ fn day_2_hosts_ask_the_running_cluster() {
         endpoint_url: None,
         endpoint_ca: None,
         endpoint_token: None,
+        endpoint_headers: &[],
         pool: "worker",
         hostname: None,
         overrides: None,
@@ -500,6 +501,7 @@ fn day_2_hosts_ask_the_running_cluster() {
         endpoint_url: Some("https://mcs.example.org/config/"),
         endpoint_ca: Some(&encoded),
         endpoint_token: Some("secret"),
+        endpoint_headers: &[("X-Lab".to_owned(), "v1".to_owned())],
         pool: "infra",
         hostname: Some("worker-9"),
         ..plain
@@ -507,7 +509,7 @@ fn day_2_hosts_ask_the_running_cluster() {
     assert_eq!(
         outline(&day2_ignition(&own).unwrap()),
         "version 3.2.0\nmerge \"https://mcs.example.org/config/infra\" headers \
-         [{\"name\":\"Authorization\",\"value\":\"Bearer secret\"}]\ntrust -----BEGIN CERTIFICATE-----\n(redacted)\n\
+         [{\"name\":\"Authorization\",\"value\":\"Bearer secret\"},{\"name\":\"X-Lab\",\"value\":\"v1\"}]\ntrust -----BEGIN CERTIFICATE-----\n(redacted)\n\
          -----END CERTIFICATE-----\n\n--- /etc/hostname 0644\nworker-9\n"
     );
     let bad = Day2Input { endpoint_ca: Some("%%%"), ..plain };

@@ -149,6 +149,9 @@ pub(crate) enum Event {
     Close,
 }
 
+/// What is told when a server that restarted is asked for something again.
+const BACK: &str = "the server is back";
+
 /// The orders in force.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
@@ -161,6 +164,8 @@ pub struct Faults {
     held: Option<Timestamp>,
     /// The server is to restart, and is back then.
     restarts: Option<Timestamp>,
+    /// The order for which it is away.
+    away_for: Option<usize>,
     /// How much later the answer to the request is given that was carried out last.
     late: Duration,
     /// What happened since somebody asked: the order's number, and to what.
@@ -196,6 +201,7 @@ impl Faults {
         {
             state.fired = 1;
             self.restarts = Some(now + down);
+            self.away_for = Some(self.orders.len());
             self.happened.push((self.orders.len(), "the server restarts".to_owned()));
         }
         if let Fault::Outage(span) = state.order.fault {
@@ -233,6 +239,7 @@ impl Faults {
             if state.about(resource, name) && state.take() {
                 self.happened.push((n, format!("the server restarts behind a write of {}", words(resource, name, ""))));
                 self.restarts = Some(now + down);
+                self.away_for = Some(n);
             }
         }
     }
@@ -259,6 +266,7 @@ impl Faults {
         let until = self.out_until?;
         if now >= until {
             self.out_until = None;
+            self.happened.extend(self.away_for.take().map(|order| (order, BACK.to_owned())));
             return None;
         }
         Some(refused(503))

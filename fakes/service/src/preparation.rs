@@ -10,6 +10,7 @@ use vlab_installer::{ArtifactInput, HostInput};
 use vlab_model::network;
 
 use crate::alteration::Conduct;
+use crate::commands::manifests;
 use crate::rows::{ClusterRow, HostRow};
 use crate::{Core, go};
 
@@ -38,6 +39,9 @@ impl Core {
             self.state.edit_cluster(id, now, |row| row.private.preparation_due = None);
             self.state.end_unit();
             return;
+        }
+        for (key, bytes) in manifests::of_time(self, id) {
+            self.state.put_file(key, bytes);
         }
         let openshift_id = self.state.new_id();
         let result = match self.does(Conduct::PreparationFails) {

@@ -106,7 +106,7 @@ pub struct Simulated {
     pub asked: BTreeSet<&'static str>,
     /// Which rule of a host's machine fired right after which other one.
     pub pairs: BTreeSet<(RuleId, RuleId)>,
-    /// What was answered that is no success: operation and status.
+    /// What was answered: operation and status.
     pub answers: BTreeSet<(&'static str, u16)>,
     /// The hub, where the service was asked over Kubernetes.
     pub hub: Option<HubEnd>,
@@ -225,7 +225,7 @@ pub struct Whole {
     pub asked: BTreeSet<&'static str>,
     /// Which rule of a host's machine fired right after which other one.
     pub pairs: BTreeSet<(RuleId, RuleId)>,
-    /// What was answered that is no success: operation and status.
+    /// What was answered: operation and status.
     pub answers: BTreeSet<(&'static str, u16)>,
     /// How the run ended.
     pub ending: Ending,
@@ -464,9 +464,7 @@ impl World {
             return Err(TransportError::Connect("connection refused".to_owned()));
         }
         let response = self.core.handle(service_clock(now), &send.request);
-        if !response.is_success()
-            && let Some(operation) = vlab_api::ops::operation_of(send.request.method, &send.request.path)
-        {
+        if let Some(operation) = vlab_api::ops::operation_of(send.request.method, &send.request.path) {
             self.answers.insert((operation, response.status));
         }
         match self.store(now) {

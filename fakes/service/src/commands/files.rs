@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, Credentials, HostRole, OperatorStatus, Severity};
+use vlab_api::types::{
+    ClusterStatus, Credentials, HostRole, IgnitionEndpointHttpHeadersParams, OperatorStatus, Severity,
+};
 use vlab_installer::{Day2Input, day2_ignition};
 
 use super::clusters;
@@ -163,12 +165,20 @@ pub(crate) fn host_ignition(core: &Core, key: HostKey) -> Result<(String, Vec<u8
         let host = api_host(&cluster.view);
         let endpoint = cluster.cluster().ignition_endpoint.as_ref();
         let hostname = row.view.hostname().map_or_else(|| key.1.to_string(), str::to_owned);
+        let headers: Vec<IgnitionEndpointHttpHeadersParams> = row
+            .private
+            .ignition_endpoint_http_headers
+            .as_deref()
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let headers: Vec<(String, String)> = headers.into_iter().map(|header| (header.key, header.value)).collect();
         let input = Day2Input {
             hostname: Some(&hostname),
             api_host: &host,
             endpoint_url: endpoint.and_then(|e| e.url.as_deref()).filter(|u| !u.is_empty()),
             endpoint_ca: endpoint.and_then(|e| e.ca_certificate.as_deref()).filter(|c| !c.is_empty()),
             endpoint_token: row.private.ignition_endpoint_token.as_deref(),
+            endpoint_headers: &headers,
             pool: row.host().machine_config_pool_name.as_deref().unwrap_or("worker"),
             overrides: row.host().ignition_config_overrides.as_deref(),
         };

@@ -6,8 +6,8 @@ use uuid::Uuid;
 use vlab_api::Timestamp;
 use vlab_api::types::{LogsState, Severity};
 
-use super::clusters;
 use super::register::find;
+use super::{clusters, events, manifests};
 use crate::Core;
 use crate::alteration::Conduct;
 use crate::refusal::Refusal;
@@ -121,22 +121,59 @@ pub(crate) fn of_controller(core: &Core, id: Uuid) -> Result<NamedFile, Refusal>
     Ok((format!("{name}_controller_logs.tar.gz"), bytes.clone()))
 }
 
-/// All logs of a cluster in one archive.
+/// All logs of a cluster in one archive, with its description, its events and its manifests: they are there without any log, too.
 pub(crate) fn of_cluster(core: &Core, now: Timestamp, id: Uuid) -> Result<NamedFile, Refusal> {
     let row = clusters::find(core, id)?;
     let name = row.cluster().name.as_deref().unwrap_or_default();
-    let prefix = format!("{id}/logs/");
-    let mut tar = Vec::new();
-    for (key, bytes) in core.state.files_under(&prefix) {
-        let inner = key[prefix.len()..].replace('/', "_");
-        append_tar(&mut tar, &format!("{name}_{inner}"), bytes, now.as_secs())
-            .map_err(|e| Refusal::internal(e.to_string()))?;
+    let mut files = vec![
+        ("cluster_metadata.json".to_owned(), described(core, id)?.into()),
+        ("cluster_events.json".to_owned(), events(core, id)?.into()),
+    ];
+    for (manifest, bytes) in manifests::all(core, id) {
+        let [source, folder, file] = [&manifest.manifest_source, &manifest.folder, &manifest.file_name]
+            .map(|t| t.as_deref().unwrap_or_default());
+        files.push((format!("cluster_manifest_{source}_{folder}_{file}"), bytes));
     }
-    if tar.is_empty() {
-        return Err(Refusal::conflict(format!("No log files were found for cluster {id}")));
+    let prefix = format!("{id}/logs/");
+    for (key, bytes) in core.state.files_under(&prefix) {
+        let whose = key[prefix.len()..].split('/').next().unwrap_or_default();
+        files.push(match whose.parse().ok().and_then(|host| core.state.find_host(host)) {
+            Some(host) => {
+                let hostname = host.view.hostname().map_or_else(|| whose.to_owned(), str::to_owned);
+                let of = format!("{name}_{}_{hostname}", host_label(core, host.host().id));
+                (format!("{of}.tar"), tar([(format!("{of}.tar.gz"), bytes.clone())], now)?.into())
+            }
+            None => (format!("{whose}_logs.tar.gz"), bytes.clone()),
+        });
+    }
+    Ok((format!("{name}_{id}.tar"), tar(files, now)?.into()))
+}
+
+/// What the service knows of a cluster, without its pull secret.
+fn described(core: &Core, id: Uuid) -> Result<Vec<u8>, Refusal> {
+    let cluster = core.show_cluster(id, true).ok_or_else(Refusal::no_record)?;
+    let bad = |e: serde_json::Error| Refusal::internal(e.to_string());
+    let mut described = serde_json::to_value(&cluster).map_err(bad)?;
+    described["pull_secret"] = "SECRET".into();
+    serde_json::to_vec(&described).map_err(bad)
+}
+
+fn events(core: &Core, id: Uuid) -> Result<Vec<u8>, Refusal> {
+    let filter = events::EventFilter {
+        cluster: Some(id),
+        categories: vec!["user".to_owned()],
+        ..events::EventFilter::default()
+    };
+    serde_json::to_vec(&events::find(core, &filter).events).map_err(|e| Refusal::internal(e.to_string()))
+}
+
+fn tar(files: impl IntoIterator<Item = (String, Arc<[u8]>)>, now: Timestamp) -> Result<Vec<u8>, Refusal> {
+    let mut tar = Vec::new();
+    for (name, bytes) in files {
+        append_tar(&mut tar, &name, &bytes, now.as_secs()).map_err(|e| Refusal::internal(e.to_string()))?;
     }
     tar.extend_from_slice(&[0; 1024]);
-    Ok((format!("{name}_{id}.tar"), tar.into()))
+    Ok(tar)
 }
 
 fn host_label(core: &Core, host: Uuid) -> String {

@@ -1,17 +1,19 @@
-//! Manifests that the user adds to a cluster. Kept as files under `manifests/user/`.
+//! Manifests of a cluster: those that the user adds, kept as files under `manifests/user/`, and those that the service makes when it
+//! prepares an installation, under `manifests/system/`. Of the latter there are the sources of time alone.
 
 use std::sync::Arc;
 
 use base64::Engine as _;
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, CreateManifestParams, Manifest, UpdateManifestParams};
+use vlab_api::types::{ClusterStatus, CreateManifestParams, Manifest, NtpSource, UpdateManifestParams};
 
 use super::usage::Usage;
 use crate::Core;
 use crate::refusal::Refusal;
 
 const DEFAULT_FOLDER: &str = "manifests";
+const USER: &str = "user";
 
 fn key(id: Uuid, folder: &str, name: &str) -> String {
     format!("{id}/manifests/user/{folder}/{name}")
@@ -106,16 +108,66 @@ fn check_distinct(core: &Core, id: Uuid, folder: &str, name: &str) -> Result<(),
     }
 }
 
-fn manifest(folder: &str, name: &str) -> Manifest {
-    Manifest { folder: Some(folder.into()), file_name: Some(name.into()), manifest_source: Some("user".into()) }
+fn manifest(source: &str, folder: &str, name: &str) -> Manifest {
+    Manifest { folder: Some(folder.into()), file_name: Some(name.into()), manifest_source: Some(source.into()) }
 }
 
-/// The user's manifests; there are none of the system's.
-pub(crate) fn list(core: &Core, id: Uuid) -> Result<Vec<Manifest>, Refusal> {
+/// All manifests, with their texts.
+pub(crate) fn all(core: &Core, id: Uuid) -> Vec<(Manifest, Arc<[u8]>)> {
+    let prefix = format!("{id}/manifests/");
+    let read = |key: &str| {
+        let (source, rest) = key[prefix.len()..].split_once('/')?;
+        let (folder, name) = rest.split_once('/')?;
+        Some(manifest(source, folder, name))
+    };
+    core.state.files_under(&prefix).filter_map(|(key, bytes)| Some((read(key)?, bytes.clone()))).collect()
+}
+
+/// The user's manifests, or those of the service as well.
+pub(crate) fn list(core: &Core, id: Uuid, with_systems: bool) -> Result<Vec<Manifest>, Refusal> {
     check_cluster(core, id)?;
-    let prefix = format!("{id}/manifests/user/");
-    let keys = core.state.files_under(&prefix).filter_map(|(k, _)| k[prefix.len()..].split_once('/'));
-    Ok(keys.map(|(folder, name)| manifest(folder, name)).collect())
+    let wanted = |manifest: &Manifest| with_systems || manifest.manifest_source.as_deref() == Some(USER);
+    Ok(all(core, id).into_iter().map(|(manifest, _)| manifest).filter(wanted).collect())
+}
+
+/// The manifests that set the sources of time of the nodes: those that the hosts have, and those that they are told.
+pub(crate) fn of_time(core: &Core, id: Uuid) -> Vec<(String, Vec<u8>)> {
+    let Some(cluster) = core.state.cluster(id) else { return Vec::new() };
+    let mut sources: Vec<String> = Vec::new();
+    for host in core.state.hosts_of_cluster(id) {
+        let own: Vec<NtpSource> =
+            host.host().ntp_sources.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let told = core.sources_of_time(host.infra_env_id(), Some(cluster));
+        let names = own.into_iter().filter_map(|source| source.source_name);
+        for name in names.chain(told.split(',').map(str::to_owned)).filter(|name| !name.is_empty()) {
+            if !sources.contains(&name) {
+                sources.push(name);
+            }
+        }
+    }
+    // Who names sources for the cluster wants no others.
+    let exclusive = cluster.cluster().ntp_sources.as_deref().is_some_and(|sources| !sources.is_empty());
+    let pool = if exclusive { "" } else { "pool 0.rhel.pool.ntp.org iburst\n" };
+    let mut config = format!("{pool}driftfile /var/lib/chrony/drift\nmakestep 1.0 3\nrtcsync\nlogdir /var/log/chrony");
+    for source in &sources {
+        config.push_str(&format!("\nserver {source} iburst"));
+    }
+    let encoded = base64::engine::general_purpose::STANDARD.encode(&config);
+    let arbiter = cluster.view.control_plane_count() == 2;
+    let roles = ["master", "worker"].into_iter().chain(arbiter.then_some("arbiter"));
+    roles
+        .map(|role| {
+            let name = format!("50-{role}s-chrony-configuration");
+            let text = format!(
+                "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata:\n  labels:\n    \
+                 machineconfiguration.openshift.io/role: {role}\n  name: {name}\nspec:\n  config:\n    ignition:\n      \
+                 version: 3.1.0\n    storage:\n      files:\n      - contents:\n          \
+                 source: data:text/plain;charset=utf-8;base64,{encoded}\n        mode: 420\n        \
+                 path: /etc/chrony.conf\n        overwrite: true\n"
+            );
+            (format!("{id}/manifests/system/openshift/{name}.yaml"), text.into_bytes())
+        })
+        .collect()
 }
 
 /// Adds a manifest, or replaces it.
@@ -127,7 +179,7 @@ pub(crate) fn create(core: &mut Core, now: Timestamp, id: Uuid, p: &CreateManife
     check_distinct(core, id, folder, &p.file_name)?;
     core.state.put_file(key(id, folder, &p.file_name), bytes);
     note_custom_manifests(core, now, id);
-    Ok(manifest(folder, &p.file_name))
+    Ok(manifest(USER, folder, &p.file_name))
 }
 
 /// Changes a manifest: its content, its name, its folder.
@@ -154,7 +206,7 @@ pub(crate) fn update(core: &mut Core, id: Uuid, p: &UpdateManifestParams) -> Res
     };
     core.state.delete_file(&old);
     core.state.put_file(new, bytes);
-    Ok(manifest(&folder, &name))
+    Ok(manifest(USER, &folder, &name))
 }
 
 /// Removes a manifest, if it is there.
@@ -174,7 +226,8 @@ pub(crate) fn delete(
 pub(crate) fn content(core: &Core, id: Uuid, folder: Option<&str>, name: &str) -> Result<Arc<[u8]>, Refusal> {
     check_cluster(core, id)?;
     let folder = folder.unwrap_or(DEFAULT_FOLDER);
-    core.state.file(&key(id, folder, name)).cloned().ok_or_else(|| {
+    let systems = || core.state.file(&format!("{id}/manifests/system/{folder}/{name}"));
+    core.state.file(&key(id, folder, name)).or_else(systems).cloned().ok_or_else(|| {
         Refusal::not_found(format!("Cluster manifest {name} was not found in folder {folder} of cluster {id}"))
     })
 }

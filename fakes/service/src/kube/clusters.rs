@@ -346,7 +346,7 @@ fn user_manifests(pass: &mut Pass<'_>, aci: &Value, id: Uuid) -> Result<(), Halt
     if !is_open(status) || status == ClusterStatus::AddingHosts {
         return Ok(());
     }
-    let there = manifests::list(pass.core, id)?;
+    let there = manifests::list(pass.core, id, false)?;
     let there: Vec<String> = there.iter().filter_map(|m| m.file_name.clone()).collect();
     let folder = Some("openshift");
     let wanted = match told(wanted_manifests(pass, aci)) {

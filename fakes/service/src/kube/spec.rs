@@ -20,6 +20,9 @@ const PLATFORMS: &[(&str, PlatformType)] = &[
     ("External", PlatformType::External),
 ];
 
+/// Label that says who asked for a cluster; the cluster has it among its tags.
+const CONSUMER: &str = "agentclusterinstalls.agent-install.openshift.io/consumer";
+
 /// A platform by the word of resources.
 fn platform_of(word: &str) -> Option<PlatformType> {
     PLATFORMS.iter().find(|(known, _)| *known == word).map(|(_, platform)| *platform)
@@ -114,6 +117,7 @@ pub(super) fn cluster(
         schedulable_masters: spec["mastersSchedulable"].as_bool(),
         hyperthreading: hyperthreading(spec),
         ignition_endpoint: endpoint,
+        tags: aci["metadata"]["labels"][CONSUMER].as_str().map(str::to_owned),
         ..ClusterCreateParams::default()
     };
     params.cluster_networks = networks("clusterNetwork").map(|list| {
@@ -198,6 +202,8 @@ pub(super) fn cluster_change(old: &ClusterCreateParams, new: &ClusterCreateParam
         },
         disk_encryption: if old.disk_encryption == new.disk_encryption { None } else { new.disk_encryption.clone() },
         ignition_endpoint: other(&old.ignition_endpoint, &new.ignition_endpoint, IgnitionEndpoint::default),
+        // A label that is gone changes nothing.
+        tags: if old.tags == new.tags { None } else { new.tags.clone() },
         load_balancer: if old.load_balancer == new.load_balancer { None } else { new.load_balancer.clone() },
         ..V2ClusterUpdateParams::default()
     })

@@ -1,4 +1,4 @@
-//! Manifests of the user over REST.
+//! Manifests over REST.
 
 use vlab_api::http::Response;
 use vlab_api::types::{CreateManifestParams, UpdateManifestParams};
@@ -7,9 +7,10 @@ use super::RestCall;
 use super::answer::{RestResult, attachment};
 use crate::commands::manifests;
 
-/// `GET …/manifests`; there are none of the system's, so asking for them changes nothing.
+/// `GET …/manifests`
 pub(super) fn list(call: &mut RestCall<'_>) -> RestResult {
-    Ok(Response::json(200, &manifests::list(call.core, call.ids[0])?))
+    let with_systems = call.query("include_system_generated") == Some("true");
+    Ok(Response::json(200, &manifests::list(call.core, call.ids[0], with_systems)?))
 }
 
 /// `POST …/manifests`

@@ -45,6 +45,9 @@ struct Row {
     runs: u64,
     /// Processor time.
     seconds: f64,
+    /// How many of the tapes to begin with use what is altered.
+    #[serde(default)]
+    touched: usize,
 }
 
 impl super::Named for Row {
@@ -76,12 +79,12 @@ impl HuntArgs {
         }
         let space = Space::new(bases, self.build_on.is_empty(), true);
         // Nothing of a scenario that is asked over REST can show what is wrong with controllers.
-        let over_kube = space.bases.iter().any(|base| base.kube);
+        let over_kube = space.grammar || space.bases.iter().any(|base| base.kube);
         let (selected, left_out): (Vec<Alteration>, Vec<Alteration>) =
             selected.iter().partition(|a| over_kube || !a.is_of_controllers());
         if !left_out.is_empty() {
             say(&format!(
-                "{} alterations of controllers are left out: build on scenarios over Kubernetes",
+                "{} alterations of controllers are left out: build on scenarios over Kubernetes, too",
                 left_out.len()
             ));
         }
@@ -158,7 +161,8 @@ fn hunt_all(
 
 fn row(name: String, hunted: Hunted) -> Row {
     let signature = hunted.found.map(|violation| violation.signature);
-    Row { name, signature, runs: hunted.runs, seconds: (hunted.took.as_secs_f64() * 100.0).round() / 100.0 }
+    let seconds = (hunted.took.as_secs_f64() * 100.0).round() / 100.0;
+    Row { name, signature, runs: hunted.runs, seconds, touched: hunted.touched }
 }
 
 fn tell(number: usize, of: usize, row: &Row) {
@@ -188,7 +192,7 @@ fn summary(rows: &[&Row], most: Duration) -> String {
     }
     let mut text = String::new();
     for row in rows.iter().filter(|row| row.signature.is_none()) {
-        let _ = writeln!(text, "not found: {} ({} runs)", row.name, row.runs);
+        let _ = writeln!(text, "not found: {} ({} runs; {} tapes use it)", row.name, row.runs, row.touched);
     }
     let _ = writeln!(
         text,

@@ -67,6 +67,11 @@ impl Rehearsed {
         &self.prepared.scenario.name
     }
 
+    /// Is the service asked over Kubernetes in it?
+    pub(super) const fn is_over_kube(&self) -> bool {
+        self.prepared.kube
+    }
+
     /// Observations of its run: what it costs.
     fn cost(&self) -> usize {
         self.history.len()

@@ -164,14 +164,19 @@ pub(super) fn infra_env(draw: &mut Draw<'_>) -> String {
     one(draw, "what of the infra-env", &kinds).map_or(String::new(), |text| format!("infra_env: {{{text}}}\n"))
 }
 
-/// A request: what it is about, and what it says.
-pub(super) fn request(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
+/// A request: what it is about, and what it says. `after`: one of those about the same thing as that one.
+pub(super) fn request(
+    draw: &mut Draw<'_>,
+    base: &Base,
+    after: Option<&UserRequest>,
+) -> Option<(String, &'static UserRequest)> {
     let can = |request: &&UserRequest| match request.about {
         About::Cluster | About::InfraEnv => !base.clusters.is_empty(),
         About::Host => !base.hosts.is_empty(),
         About::Service => true,
     };
-    let all: Vec<&UserRequest> = USER_REQUESTS.iter().filter(can).collect();
+    let of_it = |request: &&UserRequest| after.is_none_or(|after| thing(after) == thing(request));
+    let all: Vec<&'static UserRequest> = USER_REQUESTS.iter().filter(can).filter(of_it).collect();
     let request = *all.get(usize::try_from(draw.kind("operation", all.len() as u64)).ok()?)?;
     let mut text = format!("operation: {}", request.id);
     let index = |draw: &mut Draw<'_>, label, of: usize| usize::try_from(draw.choose(label, of as u64)).unwrap_or(0);
@@ -214,7 +219,14 @@ pub(super) fn request(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
     if let Some(body) = body {
         text.push_str(&format!(", body: {body}"));
     }
-    Some(text)
+    Some((text, request))
+}
+
+/// What a request is about, by its path: `/clusters/{cluster}/manifests` of all requests for manifests.
+fn thing(request: &UserRequest) -> &'static str {
+    let most = if request.about == About::Host { 5 } else { 3 };
+    let end = request.path.match_indices('/').nth(most).map_or(request.path.len(), |(at, _)| at);
+    &request.path[..end]
 }
 
 #[cfg(test)]
@@ -251,7 +263,7 @@ mod tests {
         for seed in 0..400 {
             let mut draw = Draw::go_on(&[], seed, None);
             let (params, infra_env) = (params(&mut draw), infra_env(&mut draw));
-            let request = request(&mut draw, &base).unwrap();
+            let (request, _) = request(&mut draw, &base, None).unwrap();
             let cluster = "topology: ha, api_vips: [192.168.126.100], ingress_vips: [192.168.126.101]";
             let text = format!(
                 "version: 1\nname: t\n{infra_env}cluster: {{name: ha, {cluster}{params}}}\nhosts:\n- {{name: master, count: 3, role: master}}\n\

@@ -12,76 +12,113 @@ struct Form {
     topology: &'static str,
     /// Its groups: name, role, how many at least, how many more at most, and what else is said of it.
     groups: &'static [(&'static str, &'static str, u64, u64, &'static str)],
-    /// Has it virtual addresses?
-    vips: bool,
+    /// Its virtual addresses.
+    vips: Vips,
     /// The oldest of [`VERSIONS`] that knows it.
     since: usize,
+}
+
+/// Virtual addresses of a form.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Vips {
+    /// It has none.
+    None,
+    /// The user names them.
+    Named,
+    /// The hosts get them by DHCP, before OpenShift 4.15 only.
+    Leased,
 }
 
 /// Versions that the service offers, the plainest first.
 const VERSIONS: &[&str] = &["4.18", "4.17", "4.16", "4.19", "4.20", "4.21"];
 
 const FORMS: &[Form] = &[
-    Form { name: "sno", topology: "sno", groups: &[("node", "auto", 1, 0, "")], vips: false, since: 0 },
-    Form { name: "compact", topology: "compact", groups: &[("master", "master", 3, 0, "")], vips: true, since: 0 },
+    Form { name: "sno", topology: "sno", groups: &[("node", "auto", 1, 0, "")], vips: Vips::None, since: 0 },
+    Form {
+        name: "compact",
+        topology: "compact",
+        groups: &[("master", "master", 3, 0, "")],
+        vips: Vips::Named,
+        since: 0,
+    },
     Form {
         name: "ha",
         topology: "ha",
         groups: &[("master", "master", 3, 0, ""), ("worker", "worker", 2, 3, "")],
-        vips: true,
+        vips: Vips::Named,
         since: 0,
     },
-    Form { name: "auto", topology: "ha", groups: &[("node", "auto", 5, 2, "")], vips: true, since: 0 },
+    Form { name: "auto", topology: "ha", groups: &[("node", "auto", 5, 2, "")], vips: Vips::Named, since: 0 },
     Form {
         name: "own",
         topology: "ha, user_managed_networking: true",
         groups: &[("master", "master", 3, 0, ""), ("worker", "worker", 2, 1, "")],
-        vips: false,
+        vips: Vips::None,
         since: 0,
     },
     Form {
         name: "five",
         topology: "compact, control_plane_count: 5",
         groups: &[("master", "master", 5, 0, "")],
-        vips: true,
+        vips: Vips::Named,
         since: 3,
     },
     Form {
         name: "arbiter",
         topology: "compact, control_plane_count: 2",
         groups: &[("master", "master", 2, 0, ""), ("arbiter", "arbiter", 1, 0, "")],
-        vips: true,
+        vips: Vips::Named,
         since: 4,
     },
     Form {
         name: "pool",
         topology: "compact",
         groups: &[("master", "master", 3, 0, ", cluster: none")],
-        vips: true,
+        vips: Vips::Named,
         since: 0,
     },
     Form {
         name: "pool-sno",
         topology: "sno",
         groups: &[("node", "auto", 1, 0, ", cluster: none")],
-        vips: false,
+        vips: Vips::None,
         since: 0,
     },
     Form {
         name: "grows",
         topology: "compact",
         groups: &[("master", "master", 3, 0, ""), ("extra", "worker", 1, 1, ", day2: true")],
-        vips: true,
+        vips: Vips::Named,
         since: 0,
     },
     Form {
         name: "grows-sno",
         topology: "sno",
         groups: &[("node", "auto", 1, 0, ""), ("extra", "worker", 1, 1, ", day2: true")],
-        vips: false,
+        vips: Vips::None,
+        since: 0,
+    },
+    Form {
+        name: "spare",
+        topology: "sno",
+        groups: &[("node", "auto", 1, 0, ""), ("spare", "auto", 1, 1, STAYS)],
+        vips: Vips::None,
+        since: 0,
+    },
+    Form {
+        name: "leased",
+        topology: "compact, vip_dhcp_allocation: true",
+        groups: &[("master", "master", 3, 0, "")],
+        vips: Vips::Leased,
         since: 0,
     },
 ];
+
+/// A group that is in the pool, and that nobody but chance takes from there.
+const STAYS: &str = ", cluster: none ";
+
+/// The last version in which addresses were leased, as the real service would be told of it.
+const OF_LEASES: &str = r#"RELEASE_IMAGES: '[{"openshift_version": "4.14", "version": "4.14.50", "cpu_architecture": "x86_64", "cpu_architectures": ["x86_64"], "url": "quay.io/openshift-release-dev/ocp-release:4.14.50-x86_64", "default": true, "support_level": "maintenance"}]'"#;
 
 /// Networks: machine networks, API, ingress, and what else is said.
 const NETWORKS: &[(&str, &str, &str, &str)] = &[
@@ -130,8 +167,8 @@ pub(super) fn tables() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().map(|(name, _)| *name).chain(OVERRIDES.iter().copied())
 }
 
-/// Draws what differs from the service's settings: `, settings: {..}`, or nothing.
-fn settings(draw: &mut Draw<'_>) -> String {
+/// Draws what differs from the service's settings.
+fn settings(draw: &mut Draw<'_>) -> Vec<String> {
     let mut chosen = std::collections::BTreeMap::new();
     while draw.stretch("setting", |draw| {
         let more = draw.chance("one more setting", 25) && chosen.len() < 4;
@@ -140,11 +177,7 @@ fn settings(draw: &mut Draw<'_>) -> String {
         }
         more
     }) {}
-    if chosen.is_empty() {
-        return String::new();
-    }
-    let all: Vec<String> = chosen.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-    format!(", settings: {{{}}}", all.join(", "))
+    chosen.iter().map(|(name, value)| format!("{name}: {value}")).collect()
 }
 
 /// What differs from the hardware profile, the plainest first.
@@ -162,32 +195,64 @@ const OVERRIDES: &[&str] = &[
 
 /// Draws the text of a scenario.
 pub(super) fn draw(draw: &mut Draw<'_>) -> String {
-    let settings = settings(draw);
-    let mut text = format!("version: 1\nname: drawn\nservice: {{kind: simulated, time_profile: rapid{settings}}}\n");
-    text.push_str(&asking::infra_env(draw));
+    let mut settings = settings(draw);
+    let mut parts = asking::infra_env(draw);
     let two = draw.chance("two clusters", 10);
-    let mut hosts = String::new();
-    let mut actions = String::new();
-    text.push_str(if two { "clusters:\n" } else { "cluster:\n" });
+    // Such a run takes twenty times as long.
+    let kube = draw.chance("over Kubernetes", 6);
+    let mut text = Text { two, kube, ..Text::default() };
+    parts.push_str(if two { "clusters:\n" } else { "cluster:\n" });
     for nth in 0..=u64::from(two) {
-        let cluster = draw.stretch("cluster", |draw| cluster(draw, nth, two, &mut hosts, &mut actions));
-        let _ = writeln!(text, "  {}{cluster}", if two { "- " } else { "" });
+        let cluster = draw.stretch("cluster", |draw| cluster(draw, nth, &mut text));
+        let _ = writeln!(parts, "  {}{cluster}", if two { "- " } else { "" });
     }
-    let _ = write!(text, "hosts:\n{hosts}");
+    let Text { hosts, actions, leases, .. } = text;
+    let _ = write!(parts, "hosts:\n{hosts}");
     if !actions.is_empty() {
-        let _ = write!(text, "actions:\n{actions}");
+        let _ = write!(parts, "actions:\n{actions}");
     }
-    text
+    if leases {
+        settings.push(OF_LEASES.to_owned());
+    }
+    let settings = if settings.is_empty() { String::new() } else { format!(", settings: {{{}}}", settings.join(", ")) };
+    let door = if kube { "api: kube\n" } else { "" };
+    // Nothing is installed where a cluster is held; what is built on it has an end of its own.
+    parts.push_str("until: {rest: 30m}\n");
+    format!("version: 1\nname: drawn\nservice: {{kind: simulated, time_profile: rapid{settings}}}\n{door}{parts}")
 }
 
-fn cluster(draw: &mut Draw<'_>, nth: u64, two: bool, hosts: &mut String, actions: &mut String) -> String {
+/// What is written while clusters are drawn.
+#[derive(Default)]
+struct Text {
+    /// There are two clusters.
+    two: bool,
+    /// The service is asked over Kubernetes.
+    kube: bool,
+    hosts: String,
+    actions: String,
+    /// Addresses are leased.
+    leases: bool,
+}
+
+fn cluster(draw: &mut Draw<'_>, nth: u64, text: &mut Text) -> String {
+    let Text { two, kube, hosts, actions, leases } = text;
+    let (two, kube) = (*two, *kube);
     // Hosts of the pool would be in doubt between two clusters.
-    let forms: Vec<&Form> = FORMS.iter().filter(|form| !(two && form.name.starts_with("pool"))).collect();
+    let in_pool = |form: &Form| form.groups.iter().any(|(.., said)| said.contains("none"));
+    let forms: Vec<&Form> = FORMS
+        .iter()
+        .filter(|form| !(two && (in_pool(form) || form.vips == Vips::Leased)))
+        .filter(|form| !(kube && form.vips == Vips::Leased))
+        .collect();
     let index = draw.kind("form of the cluster", forms.len() as u64);
     let form = forms[usize::try_from(index).unwrap_or(0).min(forms.len() - 1)];
     let old_enough = &VERSIONS[form.since..];
     let version = old_enough[usize::try_from(draw.choose("version", old_enough.len() as u64)).unwrap_or(0)];
-    let network = draw.kind("network", NETWORKS.len() as u64);
+    *leases |= form.vips == Vips::Leased;
+    let version = if form.vips == Vips::Leased { "4.14" } else { version };
+    // Only addresses of IPv4 are leased.
+    let networks = if form.vips == Vips::Leased { 1 } else { NETWORKS.len() };
+    let network = draw.kind("network", networks as u64);
     let (machine, api, ingress, more) = NETWORKS[usize::try_from(network).unwrap_or(0)];
     // A second cluster is elsewhere.
     let here =
@@ -200,10 +265,15 @@ fn cluster(draw: &mut Draw<'_>, nth: u64, two: bool, hosts: &mut String, actions
         let more = differs.then(|| draw.early("what differs", OVERRIDES)).flatten();
         let more = more.map_or(String::new(), |text| format!(", {text}"));
         let group = if nth == 0 { (*group).to_owned() } else { format!("{group}-too") };
+        let more = if kube && said.is_empty() && draw.chance("a BareMetalHost", 40) {
+            format!("{more}, bare_metal_host: true")
+        } else {
+            more
+        };
         let of = if two { format!(", cluster: {name}") } else { String::new() };
         let _ =
             writeln!(hosts, "  - {{name: {group}, count: {count}, role: {role}, profile: {profile}{more}{said}{of}}}");
-        if said.contains("none") {
+        if said.contains("none") && *said != STAYS {
             let _ = writeln!(
                 actions,
                 "  - {{do: bind, hosts: {group}, cluster: {name}, after: {{hosts: {group}, status: known-unbound}}, then: 10m}}"
@@ -221,12 +291,13 @@ fn cluster(draw: &mut Draw<'_>, nth: u64, two: bool, hosts: &mut String, actions
         }
     }
     let vips = match form.vips {
-        true => format!(", api_vips: [{}], ingress_vips: [{}]", here(api), here(ingress)),
-        false => String::new(),
+        Vips::Named => format!(", api_vips: [{}], ingress_vips: [{}]", here(api), here(ingress)),
+        Vips::None | Vips::Leased => String::new(),
     };
-    let params = asking::params(draw);
+    let params = if kube { String::new() } else { asking::params(draw) };
+    let held = if draw.chance("held", 8) { ", install: never" } else { "" };
     format!(
-        "{{name: {name}, topology: {}, openshift_version: \"{version}\", machine_networks: [{}]{vips}{more}{params}}}",
+        "{{name: {name}, topology: {}, openshift_version: \"{version}\", machine_networks: [{}]{vips}{more}{params}{held}}}",
         form.topology,
         here(machine)
     )

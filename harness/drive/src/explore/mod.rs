@@ -14,6 +14,7 @@
 
 pub mod against;
 mod asking;
+mod asking_hub;
 pub mod base;
 pub mod closely;
 pub mod end;

@@ -1,8 +1,10 @@
-//! What a run has reached, as far as it guides a search: rules, pairs of rules, stages, validations, events, answers, and what was
-//! going on when something went wrong on purpose.
+//! What a run has reached, as far as it guides a search: rules, pairs of rules, stages, validations, events, answers, instructions,
+//! members, conditions, and what was going on when something went wrong on purpose.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use uuid::Uuid;
+use vlab_api::Timestamp;
 use vlab_history::rules::{Machine, RuleId};
 use vlab_model::history::{FaultPhase, Observation, What};
 use vlab_model::host;
@@ -22,8 +24,14 @@ pub enum Kind {
     Validation,
     /// An event.
     Event,
-    /// An operation that answered with a status that is no success.
+    /// An operation that answered with a status.
     Answer,
+    /// What a host is asked for in a status.
+    Instruction,
+    /// A member of a host or a cluster that has a value.
+    Member,
+    /// A condition of a resource, with its reason.
+    Condition,
     /// A kind of fault that began while a cluster was in a status.
     Fault,
     /// Something that the user did while a cluster was in a status, and how it was answered.
@@ -32,8 +40,19 @@ pub enum Kind {
 
 impl Kind {
     /// All, in order.
-    pub const ALL: [Kind; 8] =
-        [Kind::Rule, Kind::Pair, Kind::Stage, Kind::Validation, Kind::Event, Kind::Answer, Kind::Fault, Kind::Action];
+    pub const ALL: [Kind; 11] = [
+        Kind::Rule,
+        Kind::Pair,
+        Kind::Stage,
+        Kind::Validation,
+        Kind::Event,
+        Kind::Answer,
+        Kind::Instruction,
+        Kind::Member,
+        Kind::Condition,
+        Kind::Fault,
+        Kind::Action,
+    ];
 
     /// For people, of several.
     pub const fn words(self) -> &'static str {
@@ -43,7 +62,10 @@ impl Kind {
             Kind::Stage => "stages",
             Kind::Validation => "validations",
             Kind::Event => "events",
-            Kind::Answer => "refusals",
+            Kind::Answer => "answers",
+            Kind::Instruction => "instructions by status",
+            Kind::Member => "members",
+            Kind::Condition => "conditions",
             Kind::Fault => "faults by status",
             Kind::Action => "actions by status",
         }
@@ -67,9 +89,29 @@ pub fn reached(whole: &Whole) -> Reached {
 fn of_history(history: &[Observation], all: &mut Reached) {
     // Of the cluster that changed last: with one cluster it is that one.
     let mut cluster = "no cluster";
+    // An instruction is told when the next one comes.
+    let mut statuses: BTreeMap<Uuid, Vec<(Timestamp, &'static str)>> = BTreeMap::new();
     for observation in history {
         match &observation.what {
             What::ClusterStatus { to, .. } => cluster = to.as_str(),
+            What::HostStatus { host, to, .. } => {
+                statuses.entry(*host).or_default().push((observation.at(), to.as_str()));
+            }
+            What::Instructed { host, from, steps, .. } => {
+                let of = statuses.get(host).and_then(|all| all.iter().rev().find(|(since, _)| since <= from));
+                let status = of.map_or("no status", |(_, status)| *status);
+                all.insert((Kind::Instruction, format!("{status}: {}", steps.join(" "))));
+            }
+            What::Member { is_cluster, name, value, .. } if !value.is_empty() => {
+                let whose = if *is_cluster { "cluster" } else { "host" };
+                all.insert((Kind::Member, format!("{whose} {name}")));
+            }
+            What::Resource { kind, conditions, .. } => {
+                all.extend(conditions.iter().filter_map(|(of, is)| {
+                    let is = is.as_ref()?;
+                    Some((Kind::Condition, format!("{kind} {of} {:?} {}", is.status, is.reason)))
+                }));
+            }
             What::HostStage { to: Some(stage), .. } => _ = all.insert((Kind::Stage, stage.as_str().to_owned())),
             What::ClusterFinalizingStage { stage, .. } => _ = all.insert((Kind::Stage, stage.as_str().to_owned())),
             What::Validation { is_cluster, id, to: Some(to), .. } => {

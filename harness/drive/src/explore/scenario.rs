@@ -3,6 +3,7 @@
 //! Kinds of faults, their targets and their parameters are those of the language's own table, so a new kind takes part without a
 //! word here. What is drawn is the text of a scenario, which the checker reads like any other.
 
+use vlab_api::requests::UserRequest;
 use vlab_api::types::{ClusterStatus, FinalizingStage, HostStage, HostStatus};
 use vlab_scenario::{
     ActionKind, Catalogue, FaultRow, Lasting, OWN_STAGES, ParamDefault, ParamForm, Scenario, SourceFile, TargetForm,
@@ -11,7 +12,7 @@ use vlab_scenario::{
 
 use super::base::{Added, Base};
 use super::tape::{Draw, Trace};
-use super::{asking, grammar};
+use super::{asking, asking_hub, grammar};
 
 /// What can be drawn.
 #[derive(Clone, Debug)]
@@ -27,14 +28,13 @@ pub struct Space {
 }
 
 /// Version of what is drawn from which numbers. Raised when a tape means something else than before, beside what the tables say.
-const GRAMMAR_VERSION: u32 = 2;
+const GRAMMAR_VERSION: u32 = 3;
 
 impl Space {
     /// Everything that can be added to these.
     pub fn new(bases: Vec<Base>, grammar: bool, interleavings: bool) -> Self {
         let grammar = grammar || bases.is_empty();
-        let hub = !grammar && bases.iter().all(|base| base.hub_faults);
-        let faults = fault_rows().filter(|row| !row.needs_real_time() && (hub || !row.needs_hub())).collect();
+        let faults = fault_rows().filter(|row| !row.needs_real_time()).collect();
         Self { bases, grammar, interleavings, faults }
     }
 
@@ -56,7 +56,7 @@ impl Space {
             row.all_params().for_each(|param| mix(&format!("{} {:?}", param.name, param.form)));
         }
         ActionKind::NAMES.iter().for_each(|name| mix(name));
-        asking::tables().chain(grammar::tables()).for_each(mix);
+        asking::tables().chain(asking_hub::tables()).chain(grammar::tables()).for_each(mix);
         format!("{hash:016x}")
     }
 }
@@ -106,8 +106,8 @@ pub fn draw(space: &Space, catalogue: &Catalogue, mut from: Draw<'_>) -> Result<
     }) {}
     while from.stretch("action", |from| {
         let more = from.chance("one more action", 45) && added.actions.len() < 8;
-        if more && let Some(action) = action(from, &base) {
-            added.actions.push(action);
+        if more {
+            added.actions.extend(actions(from, &base));
         }
         more
     }) {}
@@ -216,20 +216,43 @@ fn quoted(text: &str) -> String {
     if plain && is_word { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
-/// A moment: a time, or something that is seen and a while after it. `time` and `seen` are the keys for both.
-fn moment(draw: &mut Draw<'_>, base: &Base, time: &str, seen: &str) -> String {
+/// A moment: a time, or something that is seen and a while after it.
+enum Moment {
+    /// So many seconds after the start.
+    At(u64),
+    /// So many seconds after that.
+    Seen(String, u64),
+}
+
+impl Moment {
+    /// A while later.
+    fn later(&self, seconds: u64) -> Self {
+        match self {
+            Self::At(at) => Self::At(at + seconds),
+            Self::Seen(what, then) => Self::Seen(what.clone(), then + seconds),
+        }
+    }
+
+    /// As it is written; `seen` is the key for what is seen.
+    fn text(&self, seen: &str) -> String {
+        match self {
+            Self::At(at) => match (at / 60, at % 60) {
+                (0, 0) => "at: 1s".to_owned(),
+                (minutes, 0) => format!("at: {minutes}m"),
+                (0, seconds) => format!("at: {seconds}s"),
+                (minutes, seconds) => format!("at: {minutes}m{seconds}s"),
+            },
+            Self::Seen(what, 0) => format!("{seen}: {what}"),
+            Self::Seen(what, then) => format!("{seen}: {what}, then: {then}s"),
+        }
+    }
+}
+
+/// Draws a moment.
+fn moment(draw: &mut Draw<'_>, base: &Base) -> Moment {
     let host = |draw: &mut Draw<'_>| base.hosts[index(draw, "host that is watched", base.hosts.len())].clone();
     let what = match draw.choose("kind of moment", 4) {
-        0 => {
-            let minutes = draw.choose("minute", 120);
-            let seconds = draw.choose("second", 60);
-            return match (minutes, seconds) {
-                (0, 0) => format!("{time}: 1s"),
-                (minutes, 0) => format!("{time}: {minutes}m"),
-                (0, seconds) => format!("{time}: {seconds}s"),
-                (minutes, seconds) => format!("{time}: {minutes}m{seconds}s"),
-            };
-        }
+        0 => return Moment::At(draw.choose("minute", 120) * 60 + draw.choose("second", 60)),
         1 => {
             let host = host(draw);
             let status = draw.early("status of the host", AT_HOST).unwrap_or(HostStatus::Installing);
@@ -240,17 +263,15 @@ fn moment(draw: &mut Draw<'_>, base: &Base, time: &str, seen: &str) -> String {
             let stage = draw.pick("stage of the host", HostStage::ALL).unwrap_or(HostStage::Installing);
             format!("{{host: {host}, stage: {}}}", quoted(stage.as_str()))
         }
-        _ if base.clusters.is_empty() => return format!("{time}: 30m"),
+        _ if base.clusters.is_empty() => return Moment::At(30 * 60),
         _ => {
             let (cluster, ..) = &base.clusters[index(draw, "cluster that is watched", base.clusters.len())];
             let status = draw.early("status of the cluster", AT_CLUSTER).unwrap_or(ClusterStatus::Installing);
             format!("{{cluster: {cluster}, status: {status}}}")
         }
     };
-    match draw.chance("a while after it", 50).then(|| draw.pick("seconds after it", THENS)).flatten() {
-        None => format!("{seen}: {what}"),
-        Some(then) => format!("{seen}: {what}, then: {then}s"),
-    }
+    let then = draw.chance("a while after it", 50).then(|| draw.pick("seconds after it", THENS)).flatten();
+    Moment::Seen(what, then.unwrap_or(0))
 }
 
 fn index(draw: &mut Draw<'_>, label: &'static str, of: usize) -> usize {
@@ -259,8 +280,9 @@ fn index(draw: &mut Draw<'_>, label: &'static str, of: usize) -> usize {
 
 /// Draws a fault; `None` where the base has nothing that it can hit.
 fn fault(draw: &mut Draw<'_>, space: &Space, base: &Base, nth: usize) -> Option<String> {
-    let kind = draw.kind("kind of fault", space.faults.len() as u64);
-    let row = *space.faults.get(usize::try_from(kind).ok()?)?;
+    let rows: Vec<&FaultRow> = space.faults.iter().copied().filter(|row| base.hub_faults || !row.needs_hub()).collect();
+    let kind = draw.kind("kind of fault", rows.len() as u64);
+    let row = *rows.get(usize::try_from(kind).ok()?)?;
     let form = row.targets[index(draw, "form of the target", row.targets.len())];
     let (target, hit) = target(draw, base, form)?;
     let mut with = Vec::new();
@@ -279,6 +301,8 @@ fn fault(draw: &mut Draw<'_>, space: &Space, base: &Base, nth: usize) -> Option<
         }
         let value = match param.form {
             ParamForm::Span => draw.pick("length", SPANS)?.to_owned(),
+            // What happens at each write for ever keeps the run from its end, and shows no more than a few times do.
+            ParamForm::Number(least, most) if param.name == "times" => number(draw, least, most.min(50)).to_string(),
             ParamForm::Number(least, most) => number(draw, least, most).to_string(),
             ParamForm::Text => {
                 let default = if let ParamDefault::Is(text) = param.default { text } else { "localhost" };
@@ -303,7 +327,7 @@ fn fault(draw: &mut Draw<'_>, space: &Space, base: &Base, nth: usize) -> Option<
         };
         with.push(format!("{}: {value}", param.name));
     }
-    let moment = moment(draw, base, "at", "at");
+    let moment = moment(draw, base).text("at");
     let lasts = match row.lasts {
         Lasting::Moment => String::new(),
         Lasting::Time => match draw.pick("how long", LASTS)? {
@@ -369,8 +393,28 @@ fn target(draw: &mut Draw<'_>, base: &Base, form: TargetForm) -> Option<(String,
     })
 }
 
-/// Draws something that the user does; `None` where the base has nothing to do it to.
-fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
+/// So many seconds after a request comes the one that belongs to it.
+const NEXT: u64 = 60;
+
+/// Draws something that the user does, and what belongs to it; nothing where the base has nothing to do it to.
+fn actions(draw: &mut Draw<'_>, base: &Base) -> Vec<String> {
+    let Some((to, asked)) = action(draw, base) else { return Vec::new() };
+    let moment = moment(draw, base);
+    let mut all = vec![format!("{{do: {to}, {}}}", moment.text("after"))];
+    // What was made is read, changed, removed.
+    if let Some(about) = asked {
+        let mut later = moment;
+        while all.len() < 4 && draw.chance("and what belongs to it", 35) {
+            later = later.later(NEXT);
+            let Some((next, _)) = asking::request(draw, base, Some(about)) else { break };
+            all.push(format!("{{do: {}, {next}, {}}}", ActionKind::Request, later.text("after")));
+        }
+    }
+    all
+}
+
+/// An action, with what it is done to; and the request, if it is one.
+fn action(draw: &mut Draw<'_>, base: &Base) -> Option<(String, Option<&'static UserRequest>)> {
     let has_form = |kind: &ActionKind| {
         if base.kube { kind.without_resources().is_none() } else { !kind.needs_hub() }
     };
@@ -398,12 +442,14 @@ fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
             format!("cluster: {name}, api_vips: [{}], ingress_vips: [{}]", list(&api), list(&ingress))
         }
         // What is to be applied nobody can draw yet; and the events of hosts whose cluster was deleted are not looked at.
-        ActionKind::ApplyResource
-        | ActionKind::PatchResource
-        | ActionKind::DeleteResource
-        | ActionKind::Approve
-        | ActionKind::Annotate => return None,
-        ActionKind::Request => asking::request(draw, base)?,
+        ActionKind::ApplyResource | ActionKind::DeleteResource => return None,
+        ActionKind::PatchResource => asking_hub::patch(draw, base)?,
+        ActionKind::Annotate => asking_hub::annotate(draw, base)?,
+        ActionKind::Approve => hosts(draw),
+        ActionKind::Request => {
+            let (text, request) = asking::request(draw, base, None)?;
+            return Some((format!("{kind}, {text}"), Some(request)));
+        }
         ActionKind::PatchHost => {
             let host = &base.hosts[index(draw, "host", base.hosts.len())];
             let role = draw.pick("what is changed", &["worker", "master", "auto", ""])?;
@@ -417,8 +463,7 @@ fn action(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
             hosts(draw)
         }
     };
-    let moment = moment(draw, base, "at", "after");
-    Some(format!("{{do: {kind}, {to}, {moment}}}"))
+    Some((format!("{kind}, {to}"), None))
 }
 
 /// Draws in which order and how late things come.

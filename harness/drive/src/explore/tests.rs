@@ -41,9 +41,9 @@ fn an_empty_tape_is_the_base_alone() {
 /// Mistakes that no table can have, planted in the service, are found within so many runs and reduced to what a person reads at a
 /// glance. The service as it is shows none of these signatures in as many.
 #[rstest]
-#[case::lost_update(Planted::NoLock, 5, 20, "one-event-each")]
+#[case::lost_update(Planted::NoLock, 15, 10, "one-event-each")]
 #[case::timer_of_the_last_time(Planted::TimerSurvives, 6, 60, "did not do BeginInstallation")]
-#[case::stale_read(Planted::StaleSteps, 7, 15, "cancelled-only-stops")]
+#[case::stale_read(Planted::StaleSteps, 5, 20, "cancelled-only-stops")]
 fn what_is_planted_is_found_and_reduced(
     #[case] planted: Planted,
     #[case] seed: u64,
@@ -122,9 +122,27 @@ fn what_is_planted_is_found_and_reduced(
     "faults: [{name: f, at: {host: node-0, status: installing}, target: node-0, inject: reboot}]\n\
      interleaving: {seed: 0, killed_before_writes: [28]}\ntolerate: [refused-connections]"
 )]
+#[case::hub_away_for_long(
+    "kube",
+    "faults: [{name: f, at: 4m, target: kube, inject: kube-restart, for: 5m, with: {down: 2m, times: 1}}]"
+)]
+#[case::added_to_a_single_node(
+    "kube-grows",
+    "actions:\n\
+     - {do: allow-add-hosts, cluster: c, after: {cluster: c, status: installed}}\n\
+     - {do: install-host, host: extra-0, after: {host: extra-0, status: known}, then: 5m}"
+)]
+#[case::changed_by_the_user(
+    "kube-ha",
+    "actions: [{do: set-vips, cluster: c, api_vips: [192.168.126.101], ingress_vips: [192.168.126.100], at: 11m}]\n\
+     faults: [{name: f1, at: {host: node-0, status: installing}, target: node-0, inject: reboot}]"
+)]
 fn what_was_the_labs_own_mistake_is_none_any_more(#[case] topology: &str, #[case] more: &str) {
     let catalogue = Catalogue::embedded();
     const VIPS: &str = ", api_vips: [192.168.126.100], ingress_vips: [192.168.126.101]";
+    let (door, topology) = topology.strip_prefix("kube").map_or(("rest", topology), |rest| ("kube", rest));
+    let settings = if topology == "-grows" { ", settings: {HOST_STAGE_REBOOTING_TIMEOUT: 20m}" } else { "" };
+    let topology = topology.trim_start_matches('-');
     let (topology, version, hosts, vips) = match topology {
         "sno" => ("sno", "4.18", "{name: node}", ""),
         "grows" => ("sno", "4.18", "{name: node}, {name: extra, role: worker, day2: true}", ""),
@@ -134,10 +152,12 @@ fn what_was_the_labs_own_mistake_is_none_any_more(#[case] topology: &str, #[case
             "{name: node, count: 2, role: master}, {name: arbiter, role: arbiter}",
             VIPS,
         ),
+        "" => ("ha", "4.18", "{name: node, count: 5, role: auto}", VIPS),
+        "ha" => ("compact", "4.18", "{name: node, count: 3}", VIPS),
         topology => (topology, "4.18", "{name: node, count: 3}", VIPS),
     };
     let text = format!(
-        "version: 1\nname: x\nseed: 1\nservice: {{kind: simulated, time_profile: fast}}\ncluster: {{name: c, topology: {topology}, \
+        "version: 1\nname: x\nseed: 1\nservice: {{kind: simulated, time_profile: fast{settings}}}\napi: {door}\ncluster: {{name: c, topology: {topology}, \
          openshift_version: \"{version}\", base_domain: lab.example, machine_networks: [192.168.126.0/24]{vips}}}\n\
          hosts: [{hosts}]\n{more}\nuntil: {{rest: 30m}}\nbudgets: {{total: 60h}}\n"
     );

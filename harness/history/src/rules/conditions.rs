@@ -66,12 +66,19 @@ impl Reader<'_> {
                 over(before.since, self.settings.host_installing_pending_user_action_timeout)
             }
             HostCond::StageTimedOut => {
-                let single = now.cluster.is_some_and(|c| self.hosts_of(c).count() <= 1);
+                // How many it was installed of; what it was imported with is not known.
+                let installed = now.cluster.map(|c| self.hosts_of(c).filter(|host| !host.day2).count());
                 // What a host waits for does not count while its cluster waits for the user.
                 let paused = stage.is_some_and(|s| host::MAY_WAIT_FOR_USER.contains(&s));
                 let resumed = cluster.filter(|_| paused).and_then(|c| c.resumed).unwrap_or(before.stage_since);
                 let since = before.stage_since.max(resumed);
-                stage.map_or(Some(false), |s| over(since, self.settings.stage_timeout(s, single)))
+                let is_over =
+                    |single| stage.map_or(Some(false), |s| over(since, self.settings.stage_timeout(s, single)));
+                match installed {
+                    Some(0) => is_over(false).filter(|_| is_over(true) == is_over(false)),
+                    Some(1) => is_over(true),
+                    _ => is_over(false),
+                }
             }
             HostCond::SoftTimeouts => Some(self.soft()),
             HostCond::ConnectionTimeoutNoted => Some(before.silence_noted),

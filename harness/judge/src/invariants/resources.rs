@@ -148,14 +148,28 @@ impl Disturbed {
                         times.push((at, None));
                     }
                 }
-                What::Fault { name, phase: FaultPhase::Effect, .. } => match kinds.get(name.as_str()) {
+                What::Fault { name, phase: FaultPhase::Effect, detail, .. } => match kinds.get(name.as_str()) {
                     // Who was not told of a change learns of it with the next one, whenever that is.
                     Some(&("kube-event-lost" | "kube-stale")) => times.push((at, None)),
+                    // It is away until it is told to be back.
+                    Some(&"kube-restart") if detail == "the server is back" => {
+                        if let Some(n) = open.remove(name.as_str()) {
+                            times[n].1 = Some(at);
+                        }
+                    }
+                    Some(&"kube-restart") => {
+                        open.entry(name).or_insert_with(|| {
+                            times.push((at, None));
+                            times.len() - 1
+                        });
+                    }
                     Some(kind) if kind.starts_with("kube-") => times.push((at, Some(at))),
                     _ => {}
                 },
                 What::Fault { name, phase: FaultPhase::End, .. } => {
-                    if let Some(n) = open.remove(name.as_str()) {
+                    // A server that is away stays so.
+                    let is_away = kinds.get(name.as_str()) == Some(&"kube-restart");
+                    if !is_away && let Some(n) = open.remove(name.as_str()) {
                         times[n].1 = Some(at);
                     }
                 }

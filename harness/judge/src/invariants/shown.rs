@@ -1,9 +1,11 @@
 //! What resources on a hub show, and what of them may not be changed any more.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use vlab_api::Timestamp;
 use vlab_history::Timeline;
-use vlab_model::history::{ResourceState, What};
+use vlab_model::history::{ActionKind, Observation, ResourceState, UserVerb, What};
 
 use super::found::Found;
 use super::resources::{NO_HUB, called};
@@ -53,9 +55,25 @@ fn is_frozen(kind: &str, member: &str, completed: &str) -> bool {
     }
 }
 
+/// So near to an action of the user a change is the user's: it may be told before the answer to the action or after it.
+const NEAR: Duration = Duration::from_secs(2);
+
+/// When the scenario had its user change resources. A hub without the product's webhooks takes it.
+fn changed_by_the_user(timeline: &Timeline<'_>) -> Vec<Timestamp> {
+    use ActionKind::{ApplyResource, PatchResource, SetVips};
+    let by_the_user = |o: &&Observation| {
+        let What::UserAction { action: UserVerb::Action(kind), status, planned: Some(_), .. } = &o.what else {
+            return false;
+        };
+        *status < 400 && matches!(kind, SetVips | PatchResource | ApplyResource)
+    };
+    timeline.observations.iter().filter(by_the_user).map(Observation::at).collect()
+}
+
 /// Judges [`FROZEN`].
 pub(super) fn spec_frozen(timeline: &Timeline<'_>) -> InvariantResult {
     let mut found = Found::default();
+    let by_the_user = changed_by_the_user(timeline);
     // Why each installation is not complete, before the change that is looked at.
     let mut completed: HashMap<(&str, &str, &str), &str> = HashMap::new();
     for o in timeline.observations {
@@ -63,7 +81,8 @@ pub(super) fn spec_frozen(timeline: &Timeline<'_>) -> InvariantResult {
         let key = (kind.as_str(), namespace.as_str(), name.as_str());
         let reason = completed.get(&key).copied().unwrap_or_default();
         found.right(1);
-        for member in spec.iter().filter(|member| is_frozen(kind, member, reason)) {
+        let is_users = by_the_user.iter().any(|at| at.since(o.at()).max(o.at().since(*at)) <= NEAR);
+        for member in spec.iter().filter(|member| !is_users && is_frozen(kind, member, reason)) {
             found.check(o.seq, false, || {
                 let since = if reason.is_empty() { String::new() } else { format!(" after {reason}") };
                 format!("{}: spec.{member} was changed{since}", called(key, timeline))

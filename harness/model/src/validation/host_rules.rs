@@ -779,7 +779,9 @@ impl<'a> Subject<'a> {
                 let all = inventory.disks.as_deref().unwrap_or(&[]);
                 let need = Need::new(0, cluster.openshift_version(), inventory);
                 let boot = filled(&self.host.host.installation_disk_id);
-                let spare = |d: &&Disk| Some(disks::identifier(d)) != boot && disks::is_eligible(d, all, &need);
+                let spare = |d: &&Disk| {
+                    Some(disks::identifier(d)) != boot && d.size_bytes != Some(0) && disks::is_eligible(d, all, &need)
+                };
                 match (all.iter().any(|d| spare(&d)), self.role_fits(inventory)) {
                     (true, true) => ok("lvm requirements are satisfied"),
                     (false, _) => short("a disk beside the installation disk is needed".to_owned()),

@@ -94,6 +94,10 @@ pub(crate) fn check_vips_in(networks: &[MachineNetwork], api: &[String], ingress
     for (kind, vips) in [("api-vip", api), ("ingress-vip", ingress)] {
         for (i, vip) in vips.iter().enumerate() {
             let Ok(ip) = vip.parse::<IpAddr>() else { continue };
+            if let Some(net) = nets.iter().find(|net| is_broadcast(&ip, net)) {
+                let what = format!("{kind} <{vip}> is the broadcast address of machine-network-cidr <{net}>");
+                return complaints(&[what]);
+            }
             if nets.is_empty() || nets.iter().any(|n| n.contains(&ip)) {
                 continue;
             }
@@ -102,6 +106,11 @@ pub(crate) fn check_vips_in(networks: &[MachineNetwork], api: &[String], ingress
         }
     }
     Ok(())
+}
+
+/// Only networks of IPv4 have one.
+fn is_broadcast(ip: &IpAddr, net: &IpNet) -> bool {
+    net.addr().is_ipv4() && *ip == net.broadcast()
 }
 
 /// Who makes the VIPs: with user-managed networking nobody sets them (unless the user brings the load balancer), with DHCP

@@ -7,8 +7,8 @@ use vlab_model::network;
 
 use super::create::some_text;
 use super::networks::{
-    api_vips, check_networks, check_two_vips, check_vip_owner, check_vips, ingress_vips, ips_of_api, ips_of_ingress,
-    owned_cluster_networks, owned_machine_networks, owned_service_networks,
+    api_vips, check_networks, check_two_vips, check_vip_owner, check_vips, check_vips_in, ingress_vips, ips_of_api,
+    ips_of_ingress, owned_cluster_networks, owned_machine_networks, owned_service_networks,
 };
 use super::olm;
 use super::platform::{
@@ -244,6 +244,10 @@ fn check_changed_vips(
     // Resources may come in any order: what they say is not held against hosts that are not there yet.
     if umn || dhcp || user_balancer || patch.machine_networks.is_some() || row.private.kube_key.is_some() {
         return Ok(());
+    }
+    // With two families the user names the networks.
+    if row.view.is_dual_stack() {
+        return check_vips_in(row.cluster().machine_networks.as_deref().unwrap_or(&[]), api, ingress);
     }
     let hosts = core.state.hosts_of_cluster(row.cluster().id);
     let views: Vec<_> = hosts.iter().map(|h| &h.view).collect();

@@ -71,14 +71,19 @@ impl Core {
     }
 
     fn ntp_args(&self, of: &Subject<'_>) -> Option<Vec<String>> {
-        let infra_env = self.state.infra_env(of.key.0);
-        let own = infra_env
-            .and_then(|r| r.infra_env.additional_ntp_sources.clone().or_else(|| r.infra_env.ntp_sources.clone()));
-        let shared = of
-            .cluster
-            .and_then(|c| c.cluster().additional_ntp_source.clone().or_else(|| c.cluster().ntp_sources.clone()));
-        let source = shared.or(own).unwrap_or_else(|| self.config.settings.ntp_default_server.clone());
+        let source = self.sources_of_time(of.key.0, of.cluster);
         text(json!({"ntp_source": source}))
+    }
+
+    /// The sources of time that a host is told, separated by commas: those of its cluster, else of its infra-env, else of the service.
+    pub(crate) fn sources_of_time(&self, infra_env: Uuid, cluster: Option<&ClusterRow>) -> String {
+        let own = self
+            .state
+            .infra_env(infra_env)
+            .and_then(|r| r.infra_env.additional_ntp_sources.clone().or_else(|| r.infra_env.ntp_sources.clone()));
+        let shared =
+            cluster.and_then(|c| c.cluster().additional_ntp_source.clone().or_else(|| c.cluster().ntp_sources.clone()));
+        shared.or(own).unwrap_or_else(|| self.config.settings.ntp_default_server.clone())
     }
 
     fn disk_speed_args(&self, row: &HostRow) -> Option<Vec<String>> {
@@ -266,8 +271,8 @@ impl Core {
             mco_image: Some(mco_image(&release)),
             openshift_version: c.openshift_version.clone(),
             service_ips: None,
+            skip_installation_disk_cleanup: keeps_partitions(row).then_some(true),
             installer_args: self.installer_args(key.0, row, &cluster.view),
-            skip_installation_disk_cleanup: None,
             enable_skip_mco_reboot: Some(
                 settings.enable_skip_mco_reboot && disks::version_at_least(cluster.view.openshift_version(), 4, 15),
             ),
@@ -444,6 +449,13 @@ fn mco_image(release: &str) -> String {
 
 fn must_gather_image(release: &str) -> String {
     image_of(release, "must-gather")
+}
+
+/// Does the user want partitions of the disk to stay? Then nothing on it is removed first.
+fn keeps_partitions(row: &HostRow) -> bool {
+    let args: Vec<String> =
+        row.host().installer_args.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    args.iter().any(|arg| arg == "--save-partlabel" || arg == "--save-partindex")
 }
 
 /// What an installer reaches without the proxy: what the user says, its own machine and the names of the cluster.

@@ -316,3 +316,23 @@ fn a_frozen_spec_stays_frozen(
     let told = says(&s, "spec-frozen");
     assert!(if expected == "held" { told == "held" } else { told.contains(expected) }, "{told}");
 }
+
+/// A hub without the product's webhooks takes it from a user who is told to by the scenario.
+#[rstest]
+#[case::told_to(Some(0), 200, "held")]
+#[case::not_told_to(None, 200, "spec.networking was changed")]
+#[case::refused(Some(0), 403, "spec.networking was changed")]
+fn the_user_may_change_what_is_frozen(#[case] planned: Option<usize>, #[case] status: u16, #[case] expected: &str) {
+    let (mut s, mut n) = made();
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Completed=False"]);
+    if let Some(What::Resource { conditions, .. }) = s.lines.last_mut().map(|line| &mut line.what) {
+        let condition = conditions.get_mut("Completed").unwrap().as_mut().unwrap();
+        condition.reason = "InstallationInProgress".to_owned();
+    }
+    s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &[]);
+    says_more(&mut s, &["networking"], &[]);
+    let action = UserVerb::Action(ActionKind::PatchResource);
+    s.say(Source::Harness, What::UserAction { action, subject: None, status, reason: String::new(), planned });
+    let told = says(&s, "spec-frozen");
+    assert!(told.contains(expected), "{told}");
+}
