@@ -11,7 +11,7 @@ use vlab_installer::networks::{self, ConnectionMaker, NetworkFile};
 use vlab_installer::{DiscoveryInput, discovery_ignition};
 
 use super::infra_envs::find;
-use super::logs::append_tar;
+use super::logs::tar;
 use crate::Core;
 use crate::refusal::Refusal;
 use crate::rows::HostRow;
@@ -134,13 +134,7 @@ pub(crate) fn static_networks(core: &Core, now: Timestamp, id: Uuid) -> Result<V
     if files.is_empty() {
         return Ok(Vec::new());
     }
-    let mut tar = Vec::new();
-    for file in files {
-        append_tar(&mut tar, &file.path, file.content.as_bytes(), now.as_secs())
-            .map_err(|e| Refusal::internal(e.to_string()))?;
-    }
-    tar.extend_from_slice(&[0; 1024]);
-    Ok(tar)
+    tar(files.into_iter().map(|file| (file.path, file.content)), now)
 }
 
 /// A compressed cpio archive with what a minimal image must know before it can load the rest (static networks, proxy); `None`

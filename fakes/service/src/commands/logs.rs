@@ -167,13 +167,30 @@ fn events(core: &Core, id: Uuid) -> Result<Vec<u8>, Refusal> {
     serde_json::to_vec(&events::find(core, &filter).events).map_err(|e| Refusal::internal(e.to_string()))
 }
 
-fn tar(files: impl IntoIterator<Item = (String, Arc<[u8]>)>, now: Timestamp) -> Result<Vec<u8>, Refusal> {
-    let mut tar = Vec::new();
+/// A tar archive of files with these names.
+pub(crate) fn tar(
+    files: impl IntoIterator<Item = (String, impl AsRef<[u8]>)>,
+    now: Timestamp,
+) -> Result<Vec<u8>, Refusal> {
+    let mut builder = tar::Builder::new(Vec::new());
     for (name, bytes) in files {
-        append_tar(&mut tar, &name, &bytes, now.as_secs()).map_err(|e| Refusal::internal(e.to_string()))?;
+        let bytes = bytes.as_ref();
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        header.set_mtime(u64::try_from(now.as_secs()).unwrap_or(0));
+        // Whole paths, as static networks have them, are kept; only a long name needs more than the header.
+        let appended = match header.as_old_mut().name.get_mut(..name.len()) {
+            Some(place) => {
+                place.copy_from_slice(name.as_bytes());
+                header.set_cksum();
+                builder.append(&header, bytes)
+            }
+            None => builder.append_data(&mut header, name, bytes),
+        };
+        appended.map_err(|e| Refusal::internal(e.to_string()))?;
     }
-    tar.extend_from_slice(&[0; 1024]);
-    Ok(tar)
+    builder.into_inner().map_err(|e| Refusal::internal(e.to_string()))
 }
 
 fn host_label(core: &Core, host: Uuid) -> String {
@@ -183,32 +200,24 @@ fn host_label(core: &Core, host: Uuid) -> String {
     })
 }
 
-/// Appends a file to a tar archive (ustar).
-///
-/// # Errors
-/// The name does not fit the format (more than 100 bytes).
-pub(crate) fn append_tar(tar: &mut Vec<u8>, name: &str, bytes: &[u8], mtime: i64) -> std::io::Result<()> {
-    let mut header = [0u8; 512];
-    let mut field = |at: usize, len: usize, text: &str| -> std::io::Result<()> {
-        if text.len() > len {
-            return Err(std::io::Error::other(format!("{text:?} is too long for a tar header")));
-        }
-        header[at..at + text.len()].copy_from_slice(text.as_bytes());
-        Ok(())
-    };
-    field(0, 100, name)?;
-    field(100, 8, "0000644\0")?;
-    field(108, 8, "0000000\0")?;
-    field(116, 8, "0000000\0")?;
-    field(124, 12, &format!("{:011o}\0", bytes.len()))?;
-    field(136, 12, &format!("{:011o}\0", mtime.max(0)))?;
-    field(148, 8, "        ")?;
-    field(156, 1, "0")?;
-    field(257, 8, "ustar\x0000")?;
-    let sum: u32 = header.iter().map(|b| u32::from(*b)).sum();
-    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    tar.extend_from_slice(&header);
-    tar.extend_from_slice(bytes);
-    tar.resize(tar.len().next_multiple_of(512), 0);
-    Ok(())
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn an_archive_has_its_files_under_their_names() {
+        let long = format!("{}.yaml", "a".repeat(120));
+        let files = [("/etc/network/eth0".to_owned(), "one"), (long.clone(), "two")];
+        let archive = tar(files, Timestamp::from_secs(5)).unwrap();
+        let read = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+            let mut entry = entry.unwrap();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            (String::from_utf8(entry.path_bytes().into_owned()).unwrap(), entry.header().mtime().unwrap(), text)
+        };
+        let all: Vec<_> = tar::Archive::new(&archive[..]).entries().unwrap().map(read).collect();
+        assert_eq!(all, [("/etc/network/eth0".to_owned(), 5, "one".to_owned()), (long, 5, "two".to_owned())]);
+    }
 }

@@ -28,13 +28,8 @@ const APART: &[&str] = &["image_info_updated", "host_role_updated"];
 const LAST_STAGE: FinalizingStage = FinalizingStage::Done;
 
 /// Requests that the simulated service is known to answer with another status than the real one, now and then: `docs/fidelity.md` has them.
-const ANSWERED_OTHERWISE: &[&str] = &[
-    "GetInfraEnvDownloadURL",
-    "V2DownloadClusterLogs",
-    "V2ListOperatorProperties",
-    "V2UpdateClusterManifest",
-    "v2DownloadInfraEnvFiles",
-];
+const ANSWERED_OTHERWISE: &[&str] =
+    &["GetInfraEnvDownloadURL", "V2ListOperatorProperties", "V2UpdateClusterManifest", "v2DownloadInfraEnvFiles"];
 
 /// The end of a run, as far as two services are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
