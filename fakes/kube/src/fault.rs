@@ -150,7 +150,7 @@ pub(crate) enum Event {
 }
 
 /// What is told when a server that restarted is asked for something again.
-const BACK: &str = "the server is back";
+pub const BACK: &str = "the server is back";
 
 /// The orders in force.
 #[derive(Clone, Debug, Default)]

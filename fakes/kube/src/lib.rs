@@ -43,7 +43,7 @@ pub use admission::{Answer, Call, CallId};
 pub use auth::{Authorization, Caller};
 pub use core::{Core, Options, Reply, Ticket};
 pub use failure::{Cause, Failure};
-pub use fault::{Fault, Faults, Order};
+pub use fault::{BACK, Fault, Faults, Order};
 pub use memory::{Event, Memory, News, Watches, Webhooks, event};
 pub use path::member;
 pub use resource::{Resource, ResourceId};

@@ -115,8 +115,8 @@ pub struct Core {
     phases: [Duration; 2],
     /// What was answered, where an alteration needs it.
     answers: Answers,
-    /// Operations that were asked for since the start, each once.
-    asked: BTreeSet<&'static str>,
+    /// Operations that were asked for since the start, with the statuses of the answers, each once.
+    answered: BTreeSet<(&'static str, u16)>,
     /// Is it asked over Kubernetes, too? Then controllers follow hosts of day 2 after their reboot.
     has_controllers: bool,
     /// Monitors take their time.
@@ -160,7 +160,7 @@ impl Core {
             at_last_poll: BTreeMap::new(),
             phases: [Duration::ZERO; 2],
             answers: Answers::default(),
-            asked: BTreeSet::new(),
+            answered: BTreeSet::new(),
             has_controllers: false,
             paced: None,
         }
@@ -181,9 +181,10 @@ impl Core {
         self.phases = [hosts, clusters];
     }
 
-    /// The operations of the API that were asked for since this core was made, by the names of its schema.
-    pub fn asked(&self) -> &BTreeSet<&'static str> {
-        &self.asked
+    /// The operations of the API that were asked for since this core was made, by the names of its schema, with the statuses of the
+    /// answers. A path that the API does not have is an operation without a name.
+    pub fn answered(&self) -> &BTreeSet<(&'static str, u16)> {
+        &self.answered
     }
 
     /// The configuration that the core was made with.

@@ -3,6 +3,7 @@
 //! Chromium is driven over the pipe of its DevTools protocol, so that it listens nowhere. Every question has a budget, and the
 //! browser ends with its [`Browser`].
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -25,7 +26,7 @@ pub struct Browser {
     session: Option<String>,
     asked: u64,
     /// Its profile.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// A key that is pressed.
@@ -69,6 +70,8 @@ impl Browser {
             .args(vlab_setup::BROWSER_ARGS)
             .arg(format!("--user-data-dir={}", folder.path().display()))
             .arg("--remote-debugging-pipe")
+            // It makes folders of its own beside its profile.
+            .env("TMPDIR", folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -85,7 +88,7 @@ impl Browser {
                 }
             }
         });
-        let mut browser = Self { child, ask, told, kept: Vec::new(), session: None, asked: 0, _folder: folder };
+        let mut browser = Self { child, ask, told, kept: Vec::new(), session: None, asked: 0, folder };
         let target = browser.ask("Target.createTarget", &json!({ "url": "about:blank" }))["targetId"].clone();
         let attach = json!({ "targetId": target, "flatten": true });
         browser.session = browser.ask("Target.attachToTarget", &attach)["sessionId"].as_str().map(str::to_owned);
@@ -216,15 +219,35 @@ impl Browser {
 }
 
 impl Drop for Browser {
+    /// Who is asked to end ends its helpers first; these would write into the folder that is removed next.
     fn drop(&mut self) {
+        let question = json!({ "id": self.asked + 1, "method": "Browser.close" });
+        let _ = self.ask.write_all(format!("{question}\0").as_bytes());
+        let end = Instant::now() + BUDGET;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // A helper that is slower than it may still write.
+        while fs::remove_dir_all(self.folder.path()).is_err() && self.folder.path().exists() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn e2e_nothing_of_it_stays() {
+        let Some(browser) = Browser::start() else { return };
+        let folder = browser.folder.path().to_owned();
+        assert!(folder.is_dir());
+        drop(browser);
+        assert!(!folder.exists(), "{} is still there", folder.display());
+    }
 
     #[test]
     fn e2e_an_expression_that_throws_is_waited_for() {

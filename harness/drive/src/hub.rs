@@ -530,4 +530,10 @@ mod tests {
     fn what_controllers_do_shows_in_the_tables(#[case] what: What, #[case] command: Option<ActionKind>) {
         assert_eq!(command_behind(&what).map(|(kind, _)| kind), command);
     }
+
+    /// The judge must know when a server is there again: it excuses what comes late until then.
+    #[test]
+    fn the_judge_knows_what_a_server_says_that_is_back() {
+        assert_eq!(vlab_kube::BACK, vlab_judge::invariants::SERVER_IS_BACK);
+    }
 }

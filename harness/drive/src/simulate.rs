@@ -102,11 +102,9 @@ pub struct Simulated {
     pub fired: BTreeSet<RuleId>,
     /// How many things happened, one after the other.
     pub steps: u64,
-    /// The operations of the API that were asked for.
-    pub asked: BTreeSet<&'static str>,
     /// Which rule of a host's machine fired right after which other one.
     pub pairs: BTreeSet<(RuleId, RuleId)>,
-    /// What was answered: operation and status.
+    /// What was asked for, and how that was answered: operation and status.
     pub answers: BTreeSet<(&'static str, u16)>,
     /// The hub, where the service was asked over Kubernetes.
     pub hub: Option<HubEnd>,
@@ -152,7 +150,6 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
         rules: Rules::new(seed),
         open: BTreeSet::new(),
         fired: BTreeSet::new(),
-        asked: BTreeSet::new(),
     };
     let mut now = BEGINNING;
     world.core.wake(now);
@@ -188,9 +185,9 @@ pub fn simulate_at_most(score: ConductorConfig, core: CoreConfig, recorder: Reco
     }
     world.note_fired();
     world.settle_hub(now);
-    let World { conductor, requests, fired, asked, pairs, answers, hub, .. } = world;
+    let World { conductor, requests, fired, pairs, answers, hub, .. } = world;
     let hub = hub.map(Hub::end);
-    Simulated { ending, conductor, ended_at, now, requests, fired, steps, asked, pairs, answers, hub }
+    Simulated { ending, conductor, ended_at, now, requests, fired, steps, pairs, answers, hub }
 }
 
 /// A core over what was stored, with the monitors' phases of the interleaving.
@@ -221,11 +218,9 @@ pub struct Whole {
     pub fired: BTreeSet<RuleId>,
     /// How many things happened, one after the other.
     pub steps: u64,
-    /// The operations of the API that were asked for.
-    pub asked: BTreeSet<&'static str>,
     /// Which rule of a host's machine fired right after which other one.
     pub pairs: BTreeSet<(RuleId, RuleId)>,
-    /// What was answered: operation and status.
+    /// What was asked for, and how that was answered: operation and status.
     pub answers: BTreeSet<(&'static str, u16)>,
     /// How the run ended.
     pub ending: Ending,
@@ -252,7 +247,6 @@ struct Played {
     now: Timestamp,
     fired: BTreeSet<RuleId>,
     steps: u64,
-    asked: BTreeSet<&'static str>,
     pairs: BTreeSet<(RuleId, RuleId)>,
     answers: BTreeSet<(&'static str, u16)>,
     hub: Option<HubEnd>,
@@ -265,14 +259,14 @@ impl Played {
         let info = prepared.info(&run_id, true, versions);
         let score = prepared.conductor_config(info.clone(), vlab_agents::ingress::LAB_INGRESS_PEM.to_owned());
         let core = prepared.core_config("http://127.0.0.1:8090");
-        let Simulated { ending, conductor, now, fired, steps, asked, pairs, answers, hub, .. } =
+        let Simulated { ending, conductor, now, fired, steps, pairs, answers, hub, .. } =
             simulate_at_most(score, core, Recorder::new(None), most);
         let how = if ending == Ending::Complete { RunEnd::Ended } else { RunEnd::CutShort };
-        Self { info, history: conductor.finish(now, how), ending, now, fired, steps, asked, pairs, answers, hub }
+        Self { info, history: conductor.finish(now, how), ending, now, fired, steps, pairs, answers, hub }
     }
 
     fn judged(self, prepared: &Prepared) -> Whole {
-        let Self { info, history, ending, now, fired, steps, asked, pairs, answers, hub } = self;
+        let Self { info, history, ending, now, fired, steps, pairs, answers, hub } = self;
         let mut result = RunResult {
             version: RESULT_VERSION,
             run: info,
@@ -283,7 +277,7 @@ impl Played {
         };
         ending_check(&mut result, &ending);
         verdict::put_together(&mut result, &prepared.scenario, prepared.clock_scale, &history);
-        Whole { result, history, fired, steps, asked, pairs, answers, ending, hub }
+        Whole { result, history, fired, steps, pairs, answers, ending, hub }
     }
 }
 
@@ -328,9 +322,7 @@ struct World {
     open: BTreeSet<Connection>,
     /// Rules that fired in cores that are no more, and at the end in the last one.
     fired: BTreeSet<RuleId>,
-    /// Operations that were asked for in them.
-    asked: BTreeSet<&'static str>,
-    /// Pairs of rules, and answers that are no success, of all cores.
+    /// Pairs of rules, and answers, of all cores.
     pairs: BTreeSet<(RuleId, RuleId)>,
     answers: BTreeSet<(&'static str, u16)>,
     /// The interleaving.
@@ -464,9 +456,6 @@ impl World {
             return Err(TransportError::Connect("connection refused".to_owned()));
         }
         let response = self.core.handle(service_clock(now), &send.request);
-        if let Some(operation) = vlab_api::ops::operation_of(send.request.method, &send.request.path) {
-            self.answers.insert((operation, response.status));
-        }
         match self.store(now) {
             true => Ok(response),
             false => Err(TransportError::Lost("the service ended".to_owned())),
@@ -607,7 +596,7 @@ impl World {
 
     /// Keeps which rules the core has used: a new one begins without.
     fn note_fired(&mut self) {
-        self.asked.extend(self.core.asked());
+        self.answers.extend(self.core.answered().iter().filter(|(operation, _)| !operation.is_empty()));
         let of = RuleId::of_host_rule;
         self.pairs.extend(self.core.pairs().iter().filter_map(|(a, b)| Some((of(a)?, of(b)?))));
         let (hosts, clusters) = self.core.fired();

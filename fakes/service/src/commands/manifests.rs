@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use uuid::Uuid;
 use vlab_api::Timestamp;
-use vlab_api::types::{ClusterStatus, CreateManifestParams, Manifest, NtpSource, UpdateManifestParams};
+use vlab_api::types::{ClusterStatus, CreateManifestParams, HostRole, Manifest, NtpSource, UpdateManifestParams};
 
 use super::usage::Usage;
 use crate::Core;
@@ -133,8 +133,9 @@ pub(crate) fn list(core: &Core, id: Uuid, with_systems: bool) -> Result<Vec<Mani
 /// The manifests that set the sources of time of the nodes: those that the hosts have, and those that they are told.
 pub(crate) fn of_time(core: &Core, id: Uuid) -> Vec<(String, Vec<u8>)> {
     let Some(cluster) = core.state.cluster(id) else { return Vec::new() };
+    let hosts = core.state.hosts_of_cluster(id);
     let mut sources: Vec<String> = Vec::new();
-    for host in core.state.hosts_of_cluster(id) {
+    for host in &hosts {
         let own: Vec<NtpSource> =
             host.host().ntp_sources.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let told = core.sources_of_time(host.infra_env_id(), Some(cluster));
@@ -153,7 +154,7 @@ pub(crate) fn of_time(core: &Core, id: Uuid) -> Vec<(String, Vec<u8>)> {
         config.push_str(&format!("\nserver {source} iburst"));
     }
     let encoded = base64::engine::general_purpose::STANDARD.encode(&config);
-    let arbiter = cluster.view.control_plane_count() == 2;
+    let arbiter = hosts.iter().any(|host| host.view.effective_role() == HostRole::Arbiter);
     let roles = ["master", "worker"].into_iter().chain(arbiter.then_some("arbiter"));
     roles
         .map(|role| {

@@ -103,11 +103,12 @@ impl Core {
         let mut operation = "";
         let response = answer(self, now, request, &mut operation).unwrap_or_else(Fail::into_response);
         self.state.end_unit();
-        self.asked.insert(operation);
-        match self.config.alteration {
+        let response = match self.config.alteration {
             Some(Alteration::Answer(of, how)) if of == operation => self.answers.alter(how, request, response),
             _ => response,
-        }
+        };
+        self.answered.insert((operation, response.status));
+        response
     }
 }
 

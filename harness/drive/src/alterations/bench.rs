@@ -50,10 +50,10 @@ enum Shown {
 impl Rehearsed {
     /// What that run showed, in which nothing was wrong.
     pub(super) fn new(prepared: Prepared, whole: Whole) -> Self {
-        let Whole { history, fired, steps, asked, .. } = whole;
+        let Whole { history, fired, steps, answers, .. } = whole;
         let mut shows = shown(&history);
         shows.extend(fired.iter().copied().map(Shown::Rule));
-        shows.extend(asked.into_iter().map(Shown::Operation));
+        shows.extend(answers.into_iter().map(|(operation, _)| Shown::Operation(operation)));
         Self { prepared, steps, history, fired, shows }
     }
 

@@ -10,6 +10,7 @@ use vlab_api::types::{ClusterValidationId, HostValidationId};
 use vlab_scenario::params_of_a_cluster;
 
 use super::base::Base;
+use super::scenario::index;
 use super::tape::Draw;
 
 /// Values by the member's name, the plainest first, as JSON. Those that the service must refuse come last.
@@ -90,8 +91,7 @@ pub(super) fn tables() -> impl Iterator<Item = &'static str> {
 
 /// One of these members; a swarm leaves some of them out.
 fn member(draw: &mut Draw<'_>, fields: &[&'static FieldSpec]) -> Option<&'static FieldSpec> {
-    let at = draw.kind("member", fields.len() as u64);
-    fields.get(usize::try_from(at).ok()?).copied()
+    draw.pick_kind("member", fields)
 }
 
 fn one<'a, T: ?Sized>(draw: &mut Draw<'_>, label: &'static str, list: &[&'a T]) -> Option<&'a T> {
@@ -177,9 +177,8 @@ pub(super) fn request(
     };
     let of_it = |request: &&UserRequest| after.is_none_or(|after| thing(after) == thing(request));
     let all: Vec<&'static UserRequest> = USER_REQUESTS.iter().filter(can).filter(of_it).collect();
-    let request = *all.get(usize::try_from(draw.kind("operation", all.len() as u64)).ok()?)?;
+    let request = draw.pick_kind("operation", &all)?;
     let mut text = format!("operation: {}", request.id);
-    let index = |draw: &mut Draw<'_>, label, of: usize| usize::try_from(draw.choose(label, of as u64)).unwrap_or(0);
     match request.about {
         About::Service => {}
         About::Cluster | About::InfraEnv => {

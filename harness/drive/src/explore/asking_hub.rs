@@ -2,13 +2,17 @@
 //!
 //! Members and values are in a table, the plainest first; those that the controllers must refuse come last.
 
-use vlab_scenario::ResourceKind;
+use vlab_scenario::{ResourceKind, ResourceOf};
 
 use super::base::Base;
+use super::scenario::index;
 use super::tape::Draw;
 
-/// Patches of specs: the kind, the member and its values as JSON.
-const PATCHES: &[(ResourceKind, &str, &[&str])] = &[
+/// The kind, the member and its values as JSON.
+type Row = (ResourceKind, &'static str, &'static [&'static str]);
+
+/// Changes of specs.
+const PATCHES: &[Row] = &[
     (ResourceKind::AgentClusterInstall, "holdInstallation", &["false", "true"]),
     (ResourceKind::AgentClusterInstall, "imageSetRef", &[r#"{"name": "openshift-4.18"}"#, r#"{"name": "none-such"}"#]),
     (ResourceKind::AgentClusterInstall, "mastersSchedulable", &["true", "false"]),
@@ -88,8 +92,8 @@ const PATCHES: &[(ResourceKind, &str, &[&str])] = &[
     (ResourceKind::BareMetalHost, "online", &["true", "false"]),
 ];
 
-/// Annotations: the kind, the name and its values as JSON.
-const ANNOTATIONS: &[(ResourceKind, &str, &[&str])] = &[
+/// Changes of annotations.
+const ANNOTATIONS: &[Row] = &[
     (
         ResourceKind::AgentClusterInstall,
         "agent-install.openshift.io/install-config-overrides",
@@ -125,45 +129,34 @@ const ANNOTATIONS: &[(ResourceKind, &str, &[&str])] = &[
 
 /// What is drawn from tables here that may grow.
 pub(super) fn tables() -> impl Iterator<Item = &'static str> {
-    let of = |(_, member, values): &(ResourceKind, &'static str, &'static [&'static str])| {
-        std::iter::once(*member).chain(values.iter().copied())
-    };
+    let of = |(_, member, values): &Row| std::iter::once(*member).chain(values.iter().copied());
     PATCHES.iter().chain(ANNOTATIONS).flat_map(of)
 }
 
-/// Whose resource is it: `host: master-0, resource: Agent`?
-fn of(draw: &mut Draw<'_>, base: &Base, kind: ResourceKind) -> Option<String> {
-    let index = |draw: &mut Draw<'_>, label, of: usize| usize::try_from(draw.choose(label, of as u64)).unwrap_or(0);
-    let is_of_host = ResourceKind::all_of(vlab_scenario::ResourceOf::Host).any(|one| one == kind);
-    match (is_of_host, base.clusters.len()) {
-        (true, _) => {
-            let at = index(draw, "host", base.hosts.len());
-            Some(format!("host: {}, resource: {kind}", base.hosts[at]))
-        }
-        (false, 0) => None,
-        (false, clusters) => {
-            let at = index(draw, "cluster", clusters);
-            Some(format!("cluster: {}, resource: {kind}", base.clusters[at].0))
-        }
-    }
+/// Draws one of a table: whose resource it is (`host: master-0, resource: Agent`), and what becomes of which member.
+fn change(draw: &mut Draw<'_>, base: &Base, what: &'static str, table: &[Row]) -> Option<(String, String)> {
+    let (kind, member, values) = draw.pick_kind(what, table)?;
+    let whose = if ResourceKind::all_of(ResourceOf::Host).any(|of_host| of_host == kind) {
+        format!("host: {}", base.hosts[index(draw, "host", base.hosts.len())])
+    } else if base.clusters.is_empty() {
+        return None;
+    } else {
+        format!("cluster: {}", base.clusters[index(draw, "cluster", base.clusters.len())].0)
+    };
+    let value = draw.early("value", values)?;
+    Some((format!("{whose}, resource: {kind}"), format!("{{{member}: {value}}}")))
 }
 
 /// Draws a change of a spec.
 pub(super) fn patch(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
-    let at = usize::try_from(draw.kind("member of a spec", PATCHES.len() as u64)).ok()?;
-    let (kind, member, values) = PATCHES.get(at)?;
-    let of = of(draw, base, *kind)?;
-    let value = draw.early("value", values)?;
-    Some(format!("{of}, patch: {{spec: {{{member}: {value}}}}}"))
+    let (of, spec) = change(draw, base, "member of a spec", PATCHES)?;
+    Some(format!("{of}, patch: {{spec: {spec}}}"))
 }
 
 /// Draws a change of an annotation.
 pub(super) fn annotate(draw: &mut Draw<'_>, base: &Base) -> Option<String> {
-    let at = usize::try_from(draw.kind("annotation", ANNOTATIONS.len() as u64)).ok()?;
-    let (kind, name, values) = ANNOTATIONS.get(at)?;
-    let of = of(draw, base, *kind)?;
-    let value = draw.early("value", values)?;
-    Some(format!("{of}, annotations: {{{name}: {value}}}"))
+    let (of, annotations) = change(draw, base, "annotation", ANNOTATIONS)?;
+    Some(format!("{of}, annotations: {annotations}"))
 }
 
 #[cfg(test)]

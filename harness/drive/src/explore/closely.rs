@@ -12,6 +12,7 @@ use vlab_model::history::{Observation, What};
 use vlab_scenario::Scenario;
 
 use super::end::{Told, Whose};
+use super::reach::Statuses;
 
 /// What is compared beside the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,8 +41,7 @@ pub(super) fn closely(scenario: &Scenario, history: &[Observation], whose: &Whos
     let words = Words::new(scenario);
     let mut all = Closely::default();
     let mut now: BTreeMap<(Uuid, &'static str), (String, Timestamp)> = BTreeMap::new();
-    // An instruction is told when the next one comes: which status was it for?
-    let mut statuses: BTreeMap<Uuid, Vec<(Timestamp, &'static str)>> = BTreeMap::new();
+    let mut statuses = Statuses::default();
     for observation in history {
         let at = observation.at();
         let mut lasts = |subject: &Uuid, what: &'static str, value: String| {
@@ -58,7 +58,7 @@ pub(super) fn closely(scenario: &Scenario, history: &[Observation], whose: &Whos
         };
         match &observation.what {
             What::HostStatus { host, to, .. } => {
-                statuses.entry(*host).or_default().push((at, to.as_str()));
+                statuses.note(*host, at, to.as_str());
                 lasts(host, "the status", to.as_str().to_owned());
             }
             What::ClusterStatus { cluster, to, .. } => lasts(cluster, "the status", to.as_str().to_owned()),
@@ -86,8 +86,7 @@ pub(super) fn closely(scenario: &Scenario, history: &[Observation], whose: &Whos
                 (host.or(*cluster), format!("the event {name} in words"), message.clone())
             }
             What::Instructed { host, from, steps, next, exit, .. } => {
-                let of = statuses.get(host).and_then(|all| all.iter().rev().find(|(since, _)| since <= from));
-                let status = of.map_or("nothing", |(_, status)| *status);
+                let status = statuses.at(*host, *from);
                 let value =
                     format!("{}; next in {next} s{}", steps.join(", "), if *exit { "; start over" } else { "" });
                 (Some(*host), format!("the list of steps in {status}"), value)

@@ -10,12 +10,54 @@ struct Form {
     name: &'static str,
     /// What it says of itself, but for networks and version.
     topology: &'static str,
-    /// Its groups: name, role, how many at least, how many more at most, and what else is said of it.
-    groups: &'static [(&'static str, &'static str, u64, u64, &'static str)],
+    /// Its groups: name, role, how many at least, how many more at most, and when they come to the cluster.
+    groups: &'static [(&'static str, &'static str, u64, u64, Joins)],
     /// Its virtual addresses.
     vips: Vips,
     /// The oldest of [`VERSIONS`] that knows it.
     since: usize,
+}
+
+impl Form {
+    /// The versions that it can have.
+    fn versions(&self) -> &'static [&'static str] {
+        if self.vips == Vips::Leased { OF_LEASES } else { &VERSIONS[self.since..] }
+    }
+
+    /// The networks that it can have: only addresses of IPv4 are leased.
+    fn networks(&self) -> &'static [Network] {
+        if self.vips == Vips::Leased { &NETWORKS[..1] } else { NETWORKS }
+    }
+
+    /// Can it be drawn? Hosts of the pool would be in doubt between two clusters, and addresses are leased over REST, where there is one.
+    fn fits(&self, two: bool, kube: bool) -> bool {
+        let is_of_pool = self.groups.iter().any(|(.., joins)| matches!(joins, Joins::Bound | Joins::Stays));
+        !(two && is_of_pool || self.vips == Vips::Leased && (two || kube))
+    }
+}
+
+/// When the hosts of a group come to the cluster.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Joins {
+    /// They are its hosts from the beginning.
+    First,
+    /// They are in the pool, and the user binds them.
+    Bound,
+    /// They are in the pool, and only chance takes them from there.
+    Stays,
+    /// They are added when it is installed.
+    Day2,
+}
+
+impl Joins {
+    /// What a group says of it.
+    const fn text(self) -> &'static str {
+        match self {
+            Self::First => "",
+            Self::Bound | Self::Stays => ", cluster: none",
+            Self::Day2 => ", day2: true",
+        }
+    }
 }
 
 /// Virtual addresses of a form.
@@ -33,95 +75,97 @@ enum Vips {
 const VERSIONS: &[&str] = &["4.18", "4.17", "4.16", "4.19", "4.20", "4.21"];
 
 const FORMS: &[Form] = &[
-    Form { name: "sno", topology: "sno", groups: &[("node", "auto", 1, 0, "")], vips: Vips::None, since: 0 },
+    Form { name: "sno", topology: "sno", groups: &[("node", "auto", 1, 0, Joins::First)], vips: Vips::None, since: 0 },
     Form {
         name: "compact",
         topology: "compact",
-        groups: &[("master", "master", 3, 0, "")],
+        groups: &[("master", "master", 3, 0, Joins::First)],
         vips: Vips::Named,
         since: 0,
     },
     Form {
         name: "ha",
         topology: "ha",
-        groups: &[("master", "master", 3, 0, ""), ("worker", "worker", 2, 3, "")],
+        groups: &[("master", "master", 3, 0, Joins::First), ("worker", "worker", 2, 3, Joins::First)],
         vips: Vips::Named,
         since: 0,
     },
-    Form { name: "auto", topology: "ha", groups: &[("node", "auto", 5, 2, "")], vips: Vips::Named, since: 0 },
+    Form { name: "auto", topology: "ha", groups: &[("node", "auto", 5, 2, Joins::First)], vips: Vips::Named, since: 0 },
     Form {
         name: "own",
         topology: "ha, user_managed_networking: true",
-        groups: &[("master", "master", 3, 0, ""), ("worker", "worker", 2, 1, "")],
+        groups: &[("master", "master", 3, 0, Joins::First), ("worker", "worker", 2, 1, Joins::First)],
         vips: Vips::None,
         since: 0,
     },
     Form {
         name: "five",
         topology: "compact, control_plane_count: 5",
-        groups: &[("master", "master", 5, 0, "")],
+        groups: &[("master", "master", 5, 0, Joins::First)],
         vips: Vips::Named,
         since: 3,
     },
     Form {
         name: "arbiter",
         topology: "compact, control_plane_count: 2",
-        groups: &[("master", "master", 2, 0, ""), ("arbiter", "arbiter", 1, 0, "")],
+        groups: &[("master", "master", 2, 0, Joins::First), ("arbiter", "arbiter", 1, 0, Joins::First)],
         vips: Vips::Named,
         since: 4,
     },
     Form {
         name: "pool",
         topology: "compact",
-        groups: &[("master", "master", 3, 0, ", cluster: none")],
+        groups: &[("master", "master", 3, 0, Joins::Bound)],
         vips: Vips::Named,
         since: 0,
     },
     Form {
         name: "pool-sno",
         topology: "sno",
-        groups: &[("node", "auto", 1, 0, ", cluster: none")],
+        groups: &[("node", "auto", 1, 0, Joins::Bound)],
         vips: Vips::None,
         since: 0,
     },
     Form {
         name: "grows",
         topology: "compact",
-        groups: &[("master", "master", 3, 0, ""), ("extra", "worker", 1, 1, ", day2: true")],
+        groups: &[("master", "master", 3, 0, Joins::First), ("extra", "worker", 1, 1, Joins::Day2)],
         vips: Vips::Named,
         since: 0,
     },
     Form {
         name: "grows-sno",
         topology: "sno",
-        groups: &[("node", "auto", 1, 0, ""), ("extra", "worker", 1, 1, ", day2: true")],
+        groups: &[("node", "auto", 1, 0, Joins::First), ("extra", "worker", 1, 1, Joins::Day2)],
         vips: Vips::None,
         since: 0,
     },
     Form {
         name: "spare",
         topology: "sno",
-        groups: &[("node", "auto", 1, 0, ""), ("spare", "auto", 1, 1, STAYS)],
+        groups: &[("node", "auto", 1, 0, Joins::First), ("spare", "auto", 1, 1, Joins::Stays)],
         vips: Vips::None,
         since: 0,
     },
     Form {
         name: "leased",
         topology: "compact, vip_dhcp_allocation: true",
-        groups: &[("master", "master", 3, 0, "")],
+        groups: &[("master", "master", 3, 0, Joins::First)],
         vips: Vips::Leased,
         since: 0,
     },
 ];
 
-/// A group that is in the pool, and that nobody but chance takes from there.
-const STAYS: &str = ", cluster: none ";
+/// The last version in which addresses were leased.
+const OF_LEASES: &[&str] = &["4.14"];
 
-/// The last version in which addresses were leased, as the real service would be told of it.
-const OF_LEASES: &str = r#"RELEASE_IMAGES: '[{"openshift_version": "4.14", "version": "4.14.50", "cpu_architecture": "x86_64", "cpu_architectures": ["x86_64"], "url": "quay.io/openshift-release-dev/ocp-release:4.14.50-x86_64", "default": true, "support_level": "maintenance"}]'"#;
+/// The setting that makes the service know it.
+const RELEASE_OF_LEASES: &str = r#"RELEASE_IMAGES: '[{"openshift_version": "4.14", "version": "4.14.50", "cpu_architecture": "x86_64", "cpu_architectures": ["x86_64"], "url": "quay.io/openshift-release-dev/ocp-release:4.14.50-x86_64", "default": true, "support_level": "maintenance"}]'"#;
 
-/// Networks: machine networks, API, ingress, and what else is said.
-const NETWORKS: &[(&str, &str, &str, &str)] = &[
+/// Machine networks, API, ingress, and what else is said.
+type Network = (&'static str, &'static str, &'static str, &'static str);
+
+const NETWORKS: &[Network] = &[
     ("192.168.126.0/24", "192.168.126.100", "192.168.126.101", ""),
     (
         "\"fd2e:6f44:5dd8::/64\"",
@@ -172,8 +216,8 @@ fn settings(draw: &mut Draw<'_>) -> Vec<String> {
     let mut chosen = std::collections::BTreeMap::new();
     while draw.stretch("setting", |draw| {
         let more = draw.chance("one more setting", 25) && chosen.len() < 4;
-        if more && let Ok(at) = usize::try_from(draw.kind("which setting", SETTINGS.len() as u64)) {
-            chosen.extend(SETTINGS.get(at).copied());
+        if more {
+            chosen.extend(draw.pick_kind("which setting", SETTINGS));
         }
         more
     }) {}
@@ -212,7 +256,7 @@ pub(super) fn draw(draw: &mut Draw<'_>) -> String {
         let _ = write!(parts, "actions:\n{actions}");
     }
     if leases {
-        settings.push(OF_LEASES.to_owned());
+        settings.push(RELEASE_OF_LEASES.to_owned());
     }
     let settings = if settings.is_empty() { String::new() } else { format!(", settings: {{{}}}", settings.join(", ")) };
     let door = if kube { "api: kube\n" } else { "" };
@@ -237,49 +281,36 @@ struct Text {
 fn cluster(draw: &mut Draw<'_>, nth: u64, text: &mut Text) -> String {
     let Text { two, kube, hosts, actions, leases } = text;
     let (two, kube) = (*two, *kube);
-    // Hosts of the pool would be in doubt between two clusters.
-    let in_pool = |form: &Form| form.groups.iter().any(|(.., said)| said.contains("none"));
-    let forms: Vec<&Form> = FORMS
-        .iter()
-        .filter(|form| !(two && (in_pool(form) || form.vips == Vips::Leased)))
-        .filter(|form| !(kube && form.vips == Vips::Leased))
-        .collect();
-    let index = draw.kind("form of the cluster", forms.len() as u64);
-    let form = forms[usize::try_from(index).unwrap_or(0).min(forms.len() - 1)];
-    let old_enough = &VERSIONS[form.since..];
-    let version = old_enough[usize::try_from(draw.choose("version", old_enough.len() as u64)).unwrap_or(0)];
+    let forms: Vec<&Form> = FORMS.iter().filter(|form| form.fits(two, kube)).collect();
+    let form = draw.pick_kind("form of the cluster", &forms).unwrap_or(&FORMS[0]);
     *leases |= form.vips == Vips::Leased;
-    let version = if form.vips == Vips::Leased { "4.14" } else { version };
-    // Only addresses of IPv4 are leased.
-    let networks = if form.vips == Vips::Leased { 1 } else { NETWORKS.len() };
-    let network = draw.kind("network", networks as u64);
-    let (machine, api, ingress, more) = NETWORKS[usize::try_from(network).unwrap_or(0)];
+    let version = draw.pick("version", form.versions()).unwrap_or_default();
+    let (machine, api, ingress, more) = draw.pick_kind("network", form.networks()).unwrap_or_default();
     // A second cluster is elsewhere.
     let here =
         |text: &str| if nth == 0 { text.to_owned() } else { text.replace(".126.", ".127.").replace("5dd8", "5dd9") };
     let name = format!("{}{}", form.name, if nth == 0 { "" } else { "-too" });
-    for (group, role, least, more, said) in form.groups {
+    for (group, role, least, more, joins) in form.groups {
         let count = least + draw.choose("more hosts of the group", more + 1);
-        let profile = PROFILES[usize::try_from(draw.kind("hardware", PROFILES.len() as u64)).unwrap_or(0)];
+        let profile = draw.pick_kind("hardware", PROFILES).unwrap_or_default();
         let differs = draw.chance("other than the profile", 15);
         let more = differs.then(|| draw.early("what differs", OVERRIDES)).flatten();
-        let more = more.map_or(String::new(), |text| format!(", {text}"));
+        let mut more = more.map_or(String::new(), |text| format!(", {text}"));
         let group = if nth == 0 { (*group).to_owned() } else { format!("{group}-too") };
-        let more = if kube && said.is_empty() && draw.chance("a BareMetalHost", 40) {
-            format!("{more}, bare_metal_host: true")
-        } else {
-            more
-        };
+        if kube && *joins == Joins::First && draw.chance("a BareMetalHost", 40) {
+            more.push_str(", bare_metal_host: true");
+        }
+        let said = joins.text();
         let of = if two { format!(", cluster: {name}") } else { String::new() };
         let _ =
             writeln!(hosts, "  - {{name: {group}, count: {count}, role: {role}, profile: {profile}{more}{said}{of}}}");
-        if said.contains("none") && *said != STAYS {
+        if *joins == Joins::Bound {
             let _ = writeln!(
                 actions,
                 "  - {{do: bind, hosts: {group}, cluster: {name}, after: {{hosts: {group}, status: known-unbound}}, then: 10m}}"
             );
         }
-        if said.contains("day2") {
+        if *joins == Joins::Day2 {
             let _ = writeln!(
                 actions,
                 "  - {{do: allow-add-hosts, cluster: {name}, after: {{cluster: {name}, status: installed}}}}"

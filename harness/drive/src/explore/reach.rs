@@ -89,17 +89,15 @@ pub fn reached(whole: &Whole) -> Reached {
 fn of_history(history: &[Observation], all: &mut Reached) {
     // Of the cluster that changed last: with one cluster it is that one.
     let mut cluster = "no cluster";
-    // An instruction is told when the next one comes.
-    let mut statuses: BTreeMap<Uuid, Vec<(Timestamp, &'static str)>> = BTreeMap::new();
+    let mut statuses = Statuses::default();
     for observation in history {
         match &observation.what {
             What::ClusterStatus { to, .. } => cluster = to.as_str(),
             What::HostStatus { host, to, .. } => {
-                statuses.entry(*host).or_default().push((observation.at(), to.as_str()));
+                statuses.note(*host, observation.at(), to.as_str());
             }
             What::Instructed { host, from, steps, .. } => {
-                let of = statuses.get(host).and_then(|all| all.iter().rev().find(|(since, _)| since <= from));
-                let status = of.map_or("no status", |(_, status)| *status);
+                let status = statuses.at(*host, *from);
                 all.insert((Kind::Instruction, format!("{status}: {}", steps.join(" "))));
             }
             What::Member { is_cluster, name, value, .. } if !value.is_empty() => {
@@ -127,6 +125,23 @@ fn of_history(history: &[Observation], all: &mut Reached) {
             }
             _ => {}
         }
+    }
+}
+
+/// Statuses of hosts, for what is told later than it was: an instruction is told when the next one comes.
+#[derive(Debug, Default)]
+pub(super) struct Statuses(BTreeMap<Uuid, Vec<(Timestamp, &'static str)>>);
+
+impl Statuses {
+    /// A host has that status from now on.
+    pub(super) fn note(&mut self, host: Uuid, at: Timestamp, status: &'static str) {
+        self.0.entry(host).or_default().push((at, status));
+    }
+
+    /// The status that a host had then.
+    pub(super) fn at(&self, host: Uuid, then: Timestamp) -> &'static str {
+        let of = self.0.get(&host).and_then(|all| all.iter().rev().find(|(since, _)| *since <= then));
+        of.map_or("no status", |(_, status)| *status)
     }
 }
 

@@ -274,15 +274,15 @@ fn moment(draw: &mut Draw<'_>, base: &Base) -> Moment {
     Moment::Seen(what, then.unwrap_or(0))
 }
 
-fn index(draw: &mut Draw<'_>, label: &'static str, of: usize) -> usize {
+/// A place in a list of that length.
+pub(super) fn index(draw: &mut Draw<'_>, label: &'static str, of: usize) -> usize {
     usize::try_from(draw.choose(label, of as u64)).unwrap_or(0)
 }
 
 /// Draws a fault; `None` where the base has nothing that it can hit.
 fn fault(draw: &mut Draw<'_>, space: &Space, base: &Base, nth: usize) -> Option<String> {
     let rows: Vec<&FaultRow> = space.faults.iter().copied().filter(|row| base.hub_faults || !row.needs_hub()).collect();
-    let kind = draw.kind("kind of fault", rows.len() as u64);
-    let row = *rows.get(usize::try_from(kind).ok()?)?;
+    let row = draw.pick_kind("kind of fault", &rows)?;
     let form = row.targets[index(draw, "form of the target", row.targets.len())];
     let (target, hit) = target(draw, base, form)?;
     let mut with = Vec::new();
@@ -419,7 +419,7 @@ fn action(draw: &mut Draw<'_>, base: &Base) -> Option<(String, Option<&'static U
         if base.kube { kind.without_resources().is_none() } else { !kind.needs_hub() }
     };
     let kinds: Vec<ActionKind> = ActionKind::ALL.iter().copied().chain(FREQUENT).filter(has_form).collect();
-    let kind = *kinds.get(usize::try_from(draw.kind("kind of action", kinds.len() as u64)).ok()?)?;
+    let kind = draw.pick_kind("kind of action", &kinds)?;
     let cluster = |draw: &mut Draw<'_>| -> Option<(String, Vec<String>, Vec<String>)> {
         (!base.clusters.is_empty()).then(|| base.clusters[index(draw, "cluster", base.clusters.len())].clone())
     };

@@ -81,6 +81,11 @@ pub struct Draw<'a> {
     trace: Trace,
 }
 
+/// What is there in a list.
+fn at<T: Copy>(list: &[T], index: u64) -> Option<T> {
+    usize::try_from(index).ok().and_then(|index| list.get(index)).copied()
+}
+
 impl<'a> Draw<'a> {
     /// Draws what the tape says, and zeros behind its end.
     pub fn replay(given: &'a [u64]) -> Self {
@@ -140,13 +145,19 @@ impl<'a> Draw<'a> {
     pub fn early<T: Copy>(&mut self, label: &'static str, list: &[T]) -> Option<T> {
         let of = list.len().max(1) as u64;
         let index = self.take(label, |dice| (dice.next_u64() % of).min(dice.next_u64() % of), of);
-        usize::try_from(index).ok().and_then(|index| list.get(index)).copied()
+        at(list, index)
     }
 
     /// One of a list, of which the first is the plainest.
     pub fn pick<T: Copy>(&mut self, label: &'static str, list: &[T]) -> Option<T> {
         let index = self.choose(label, list.len() as u64);
-        usize::try_from(index).ok().and_then(|index| list.get(index)).copied()
+        at(list, index)
+    }
+
+    /// One of a list of kinds, of which a swarm leaves some out.
+    pub fn pick_kind<T: Copy>(&mut self, label: &'static str, list: &[T]) -> Option<T> {
+        let index = self.kind(label, list.len() as u64);
+        at(list, index)
     }
 
     /// Choices that belong together.

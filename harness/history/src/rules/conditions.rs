@@ -66,7 +66,7 @@ impl Reader<'_> {
                 over(before.since, self.settings.host_installing_pending_user_action_timeout)
             }
             HostCond::StageTimedOut => {
-                // How many it was installed of; what it was imported with is not known.
+                // A single node has more time. It is one, whoever is added to it later.
                 let installed = now.cluster.map(|c| self.hosts_of(c).filter(|host| !host.day2).count());
                 // What a host waits for does not count while its cluster waits for the user.
                 let paused = stage.is_some_and(|s| host::MAY_WAIT_FOR_USER.contains(&s));
@@ -75,8 +75,9 @@ impl Reader<'_> {
                 let is_over =
                     |single| stage.map_or(Some(false), |s| over(since, self.settings.stage_timeout(s, single)));
                 match installed {
-                    Some(0) => is_over(false).filter(|_| is_over(true) == is_over(false)),
                     Some(1) => is_over(true),
+                    // What an imported cluster was installed of is not known.
+                    Some(0) if is_over(true) != is_over(false) => None,
                     _ => is_over(false),
                 }
             }

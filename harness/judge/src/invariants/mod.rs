@@ -37,6 +37,7 @@ use vlab_history::Timeline;
 use vlab_model::history::Observation;
 
 use self::reader::Reader;
+pub use self::resources::SERVER_IS_BACK;
 
 /// An invariant as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -120,6 +120,9 @@ pub(super) fn versions_grow(timeline: &Timeline<'_>) -> InvariantResult {
     found.result((&VERSIONS).into(), || NO_HUB.to_owned())
 }
 
+/// What the lab's API server says when it has restarted and is asked again.
+pub const SERVER_IS_BACK: &str = "the server is back";
+
 /// Is something wrong as long as the fault is there, and not only each time that it does something?
 fn is_lasting(inject: &str) -> bool {
     matches!(inject, "kube-down" | "kube-event-late" | "kube-slow" | "kube-lease-lost" | "kube-lease-slow")
@@ -152,7 +155,7 @@ impl Disturbed {
                     // Who was not told of a change learns of it with the next one, whenever that is.
                     Some(&("kube-event-lost" | "kube-stale")) => times.push((at, None)),
                     // It is away until it is told to be back.
-                    Some(&"kube-restart") if detail == "the server is back" => {
+                    Some(&"kube-restart") if detail == SERVER_IS_BACK => {
                         if let Some(n) = open.remove(name.as_str()) {
                             times[n].1 = Some(at);
                         }

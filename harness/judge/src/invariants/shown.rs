@@ -58,16 +58,18 @@ fn is_frozen(kind: &str, member: &str, completed: &str) -> bool {
 /// So near to an action of the user a change is the user's: it may be told before the answer to the action or after it.
 const NEAR: Duration = Duration::from_secs(2);
 
-/// When the scenario had its user change resources. A hub without the product's webhooks takes it.
-fn changed_by_the_user(timeline: &Timeline<'_>) -> Vec<Timestamp> {
+/// When the scenario had its user change resources, and those of which cluster, where that is told. A hub without the product's webhooks
+/// takes it.
+fn changed_by_the_user(timeline: &Timeline<'_>) -> Vec<(Timestamp, Option<String>)> {
     use ActionKind::{ApplyResource, PatchResource, SetVips};
-    let by_the_user = |o: &&Observation| {
-        let What::UserAction { action: UserVerb::Action(kind), status, planned: Some(_), .. } = &o.what else {
-            return false;
+    let by_the_user = |o: &Observation| {
+        let What::UserAction { action: UserVerb::Action(kind), subject, status, planned: Some(_), .. } = &o.what else {
+            return None;
         };
-        *status < 400 && matches!(kind, SetVips | PatchResource | ApplyResource)
+        let is_change = *status < 400 && matches!(kind, SetVips | PatchResource | ApplyResource);
+        is_change.then(|| (o.harness_time, subject.map(|cluster| timeline.cluster_name(cluster))))
     };
-    timeline.observations.iter().filter(by_the_user).map(Observation::at).collect()
+    timeline.observations.iter().filter_map(by_the_user).collect()
 }
 
 /// Judges [`FROZEN`].
@@ -81,7 +83,10 @@ pub(super) fn spec_frozen(timeline: &Timeline<'_>) -> InvariantResult {
         let key = (kind.as_str(), namespace.as_str(), name.as_str());
         let reason = completed.get(&key).copied().unwrap_or_default();
         found.right(1);
-        let is_users = by_the_user.iter().any(|at| at.since(o.at()).max(o.at().since(*at)) <= NEAR);
+        let is_users = by_the_user.iter().any(|(at, cluster)| {
+            let apart = at.since(o.harness_time).max(o.harness_time.since(*at));
+            apart <= NEAR && cluster.as_ref().is_none_or(|cluster| cluster == namespace)
+        });
         for member in spec.iter().filter(|member| !is_users && is_frozen(kind, member, reason)) {
             found.check(o.seq, false, || {
                 let since = if reason.is_empty() { String::new() } else { format!(" after {reason}") };

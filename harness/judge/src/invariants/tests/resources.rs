@@ -113,6 +113,26 @@ fn conditions_say_what_rows_say(#[case] told: &[&str], #[case] fault: Option<&st
     assert!(says(&s, "conditions-agree").contains(expected), "{}", says(&s, "conditions-agree"));
 }
 
+/// A server that restarts is away until it is back, and no longer.
+#[rstest]
+#[case::it_is_back(SERVER_IS_BACK, "Failed is False while the row says error")]
+#[case::it_restarts_again("the server restarts", "no status stayed long enough to be told")]
+fn a_server_is_away_until_it_is_back(#[case] later: &str, #[case] expected: &str) {
+    let (mut s, _) = made();
+    s.fault("kube-restart", FaultPhase::Begin);
+    s.fault("kube-restart", FaultPhase::Effect);
+    s.wait(600);
+    s.fault("kube-restart", FaultPhase::Effect);
+    match s.lines.last_mut().map(|line| &mut line.what) {
+        Some(What::Fault { detail, .. }) => *detail = later.to_owned(),
+        other => panic!("{other:?}"),
+    }
+    s.wait(600);
+    s.cluster(ClusterStatus::Error);
+    s.wait(600);
+    assert!(says(&s, "conditions-agree").contains(expected), "{}", says(&s, "conditions-agree"));
+}
+
 /// What has just changed need not be told yet.
 #[test]
 fn controllers_have_time_to_take_notice() {
@@ -319,10 +339,16 @@ fn a_frozen_spec_stays_frozen(
 
 /// A hub without the product's webhooks takes it from a user who is told to by the scenario.
 #[rstest]
-#[case::told_to(Some(0), 200, "held")]
-#[case::not_told_to(None, 200, "spec.networking was changed")]
-#[case::refused(Some(0), 403, "spec.networking was changed")]
-fn the_user_may_change_what_is_frozen(#[case] planned: Option<usize>, #[case] status: u16, #[case] expected: &str) {
+#[case::told_to(Some(0), C, 200, "held")]
+#[case::not_told_to(None, C, 200, "spec.networking was changed")]
+#[case::refused(Some(0), C, 403, "spec.networking was changed")]
+#[case::of_another_cluster(Some(0), Uuid::from_u128(77), 200, "spec.networking was changed")]
+fn the_user_may_change_what_is_frozen(
+    #[case] planned: Option<usize>,
+    #[case] cluster: Uuid,
+    #[case] status: u16,
+    #[case] expected: &str,
+) {
     let (mut s, mut n) = made();
     s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &["Completed=False"]);
     if let Some(What::Resource { conditions, .. }) = s.lines.last_mut().map(|line| &mut line.what) {
@@ -332,7 +358,7 @@ fn the_user_may_change_what_is_frozen(#[case] planned: Option<usize>, #[case] st
     s.resource(&mut n, INSTALL, "c", ResourceState::Changed, &[]);
     says_more(&mut s, &["networking"], &[]);
     let action = UserVerb::Action(ActionKind::PatchResource);
-    s.say(Source::Harness, What::UserAction { action, subject: None, status, reason: String::new(), planned });
+    s.say(Source::Harness, What::UserAction { action, subject: Some(cluster), status, reason: String::new(), planned });
     let told = says(&s, "spec-frozen");
     assert!(told.contains(expected), "{told}");
 }
