@@ -174,10 +174,14 @@ impl Core {
         if ask.resource.group == "admissionregistration.k8s.io" {
             return Vec::new();
         }
+        let configurations = self.objects("admissionregistration.k8s.io", plural);
+        if configurations.is_empty() {
+            return Vec::new();
+        }
         let namespace = if ask.resource.plural == "namespaces" { ask.name() } else { ask.namespace() };
         let of_namespace = self.object("", "namespaces", "", namespace).unwrap_or_default();
         let mut found = Vec::new();
-        for configuration in self.objects("admissionregistration.k8s.io", plural) {
+        for configuration in configurations {
             for hook in configuration["webhooks"].as_array().into_iter().flatten() {
                 let meant = hook["rules"].as_array().into_iter().flatten().any(|rule| means(rule, ask, operation));
                 let objects = [object, old].into_iter().flatten();

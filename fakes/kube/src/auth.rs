@@ -266,7 +266,7 @@ impl Core {
             .objects(GROUP, "clusterrolebindings")
             .into_iter()
             .chain(self.objects(GROUP, "rolebindings").into_iter().filter(|b| b["metadata"]["namespace"] == namespace));
-        for binding in bindings.filter(meant) {
+        for binding in bindings.filter(|binding| meant(binding)) {
             let name = binding["roleRef"]["name"].as_str().unwrap_or_default();
             let role = if binding["roleRef"]["kind"] == "Role" {
                 self.object(GROUP, "roles", binding["metadata"]["namespace"].as_str().unwrap_or_default(), name)

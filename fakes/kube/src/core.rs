@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use serde_json::json;
+use serde_json::{Value, json};
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
 
@@ -189,7 +189,7 @@ impl Core {
             options,
         };
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-            let body = serde_json::json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+            let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
             let request = Request::new(Method::Post, "/api/v1/namespaces").json(&body);
             core.handle(now, &Caller::admin(), &request);
         }
@@ -378,7 +378,7 @@ impl Core {
     }
 
     /// Stores an object, tells those who watch, and does what follows from it.
-    pub(crate) fn put(&mut self, now: Timestamp, resource: &Resource, object: serde_json::Value) -> Stored {
+    pub(crate) fn put(&mut self, now: Timestamp, resource: &Resource, object: Value) -> Stored {
         let stored = self.store.put(resource.id, object);
         self.faults.stamped(resource, &stored.meta.name);
         self.after(now, resource, &stored, Did::Modified);
@@ -405,7 +405,7 @@ impl Core {
         let object = stored.object();
         if did == Did::Deleted {
             let spec = &object["spec"];
-            let name = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             self.registry.remove(&name(&spec["group"]), &name(&spec["names"]["plural"]));
             return;
         }
@@ -507,15 +507,15 @@ impl Core {
     }
 
     /// An object without a request: for checks and reports. `None`: there is none.
-    pub fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<serde_json::Value> {
+    pub fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let id = self.registry.find(group, plural)?.id;
-        Some(self.store.get(id, &crate::store::key(namespace, name))?.value())
+        Some(self.store.get(id, &crate::store::key(namespace, name))?.object())
     }
 
     /// All objects of a kind without a request.
-    pub fn objects(&self, group: &str, plural: &str) -> Vec<serde_json::Value> {
+    pub fn objects(&self, group: &str, plural: &str) -> Vec<Arc<Value>> {
         let Some(resource) = self.registry.find(group, plural) else { return Vec::new() };
-        self.store.objects(resource.id, "", "").map(|(_, s)| s.value()).collect()
+        self.store.objects(resource.id, "", "").map(|(_, s)| s.object()).collect()
     }
 
     /// All kinds of which there are objects, with how many.

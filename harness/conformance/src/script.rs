@@ -25,6 +25,8 @@ use crate::wire::Wire;
 const TRACED: usize = 15;
 /// Ticks of the monitors after which something that has not happened will not happen.
 const SETTLED: u32 = 6;
+/// Who waits looks so often whether a known defect is why.
+const DEFECTS_EVERY: Duration = Duration::from_secs(5);
 
 /// Why a check did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -395,10 +397,17 @@ impl<'c> Script<'c> {
 
     async fn wait(&mut self, statuses: &BTreeMap<String, Many<String>>) -> Done {
         let begun = self.wire.now();
+        let mut looked = begun;
         loop {
             let Some(wrong) = self.statuses_differ(statuses).await? else { return Ok(()) };
-            let waited = self.wire.now().since(begun);
-            if waited >= self.target.patience {
+            let now = self.wire.now();
+            let waited = now.since(begun);
+            let looks = now.since(looked) >= DEFECTS_EVERY;
+            if looks {
+                looked = now;
+            }
+            // Where a known defect was met it does not come any more.
+            if waited >= self.target.patience || looks && self.known_defect().await.is_some() {
                 return differs(format!("after {} s {wrong}", waited.as_secs()));
             }
             self.work().await?;

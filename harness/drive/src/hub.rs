@@ -443,7 +443,7 @@ impl Hub {
 #[derive(Debug)]
 pub struct HubEnd {
     /// All resources.
-    pub objects: Vec<(Kind, Value)>,
+    pub objects: Vec<(Kind, Arc<Value>)>,
     /// What the controllers did.
     pub stats: DoorStats,
 }
@@ -451,7 +451,7 @@ pub struct HubEnd {
 impl HubEnd {
     /// The resources of that kind.
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Value> {
-        self.objects.iter().filter(move |(k, _)| *k == kind).map(|(_, object)| object)
+        self.objects.iter().filter(move |(k, _)| *k == kind).map(|(_, object)| &**object)
     }
 
     /// A condition of a resource as `Status Reason`; empty when it has none of that type.

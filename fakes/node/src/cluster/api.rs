@@ -343,12 +343,12 @@ impl Api {
     /// Gives approved requests their certificates; how many. One that cannot be signed says why in a condition.
     async fn sign_approved(&self, replica: &mut Replica, now: Timestamp) -> io::Result<usize> {
         let all = replica.core.objects("certificates.k8s.io", "certificatesigningrequests");
-        let waits = |csr: &&Value| {
+        let waits = |csr: &Value| {
             let finished = condition(csr, "Failed") == "True" || csr["status"]["certificate"].is_string();
             condition(csr, "Approved") == "True" && !finished
         };
         let mut signed = 0;
-        for mut csr in all.iter().filter(waits).cloned() {
+        for mut csr in all.into_iter().filter(|csr| waits(csr)).map(Arc::unwrap_or_clone) {
             let name = csr["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let request = csr["spec"]["request"].as_str().and_then(|r| BASE64.decode(r).ok());
             let request = request.and_then(|r| String::from_utf8(r).ok());

@@ -1,6 +1,7 @@
 //! The machine-config server: what a new node's Ignition fetches. One config for each pool, made from the cluster's facts and keys
 //! at the moment of asking, so that a late node learns of the members that are there then.
 
+use std::borrow::Borrow;
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -282,8 +283,8 @@ pub fn fetches(events: &[Value]) -> Vec<(String, Timestamp)> {
 }
 
 /// What a master's machine-config server would have in its log of the last `seconds`, with the fetches from all of them.
-pub fn log_of(events: &[Value], now: Timestamp, seconds: Option<u64>) -> String {
-    let told = events.iter().filter(|event| event["reason"] == FETCHED);
+pub fn log_of(events: &[impl Borrow<Value>], now: Timestamp, seconds: Option<u64>) -> String {
+    let told = events.iter().map(Borrow::borrow).filter(|event: &&Value| event["reason"] == FETCHED);
     let recent = told.filter(|event| {
         let age = at_of(event).map_or(Duration::MAX, |at| now.since(at));
         seconds.is_none_or(|s| age <= Duration::from_secs(s))

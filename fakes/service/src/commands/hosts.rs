@@ -142,6 +142,10 @@ fn apply(row: &mut HostRow, patch: &HostUpdateParams, role: Option<HostRole>, di
         if row.view.is_day2() && role != before && (pool.is_empty() || pool == before.as_str()) {
             row.view.host.machine_config_pool_name = Some(role.to_string());
         }
+        // A worker is no bootstrap.
+        if role == HostRole::Worker && role != before {
+            row.view.host.bootstrap = None;
+        }
         row.view.host.role = Some(role);
         row.view.host.suggested_role = Some(role);
     }

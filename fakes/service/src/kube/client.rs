@@ -264,6 +264,14 @@ pub(super) struct Client {
     next_tag: u64,
 }
 
+/// The object of an answer. Where the server is in this process that is what it has stored.
+pub(super) fn object(response: &Response) -> Option<Arc<Value>> {
+    match response.body.as_object::<Arc<Value>>() {
+        Some(object) => Some(Arc::clone(object)),
+        None => response.decode().ok().map(Arc::new),
+    }
+}
+
 impl Default for Client {
     fn default() -> Self {
         let known = Kind::all().map(|kind| (kind, Known::default())).collect();

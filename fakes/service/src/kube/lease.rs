@@ -3,12 +3,14 @@
 //! [`Elector`] is a client of the API server as plain data, as [`super::Door`] is, and beside it: where controllers wait for the database,
 //! the lease is renewed all the same. A holder renews what it has seen last, and looks again only when that was refused.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use vlab_api::Timestamp;
 use vlab_api::http::{Method, Request, Response};
 use vlab_model::lease::{NAME, NAMESPACE, Times};
 
-use super::client::Ask;
+use super::client::{self, Ask};
 
 /// Numbers of what is asked for the lease begin here: those of the controllers stay below.
 const TAGS: u64 = 1 << 63;
@@ -32,7 +34,7 @@ pub struct Elector {
     leads: bool,
     lost: bool,
     /// The lease as it was seen last, and since when it is like that.
-    seen: Option<(Value, Timestamp)>,
+    seen: Option<(Arc<Value>, Timestamp)>,
     /// It may be another one by now.
     stale: bool,
     asked: Option<(u64, Asked)>,
@@ -107,7 +109,7 @@ impl Elector {
         }
         match &self.seen {
             Some((lease, _)) if self.leads && !self.stale => {
-                let request = self.ours(now, lease.clone());
+                let request = self.ours(now, lease);
                 self.ask(Asked::Write, request);
             }
             _ => self.ask(Asked::Lease, Request::new(Method::Get, path())),
@@ -119,7 +121,7 @@ impl Elector {
         let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == tag) else { return };
         self.next = now + self.times.retry;
         let status = answer.as_ref().map_or(0, |response| response.status);
-        let object: Option<Value> = answer.ok().filter(Response::is_success).and_then(|r| r.decode().ok());
+        let object = answer.ok().filter(Response::is_success).and_then(|response| client::object(&response));
         match (asked, object) {
             (Asked::Lease, Some(lease)) => self.looked(now, lease),
             (Asked::Lease, None) if status == 404 => {
@@ -128,7 +130,7 @@ impl Elector {
                     "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                     "metadata": { "name": NAME, "namespace": NAMESPACE },
                 });
-                let request = self.ours(now, lease);
+                let request = self.ours(now, &lease);
                 self.ask(Asked::Write, request);
             }
             (Asked::Write, Some(lease)) => {
@@ -145,20 +147,21 @@ impl Elector {
     }
 
     /// The lease is like this: it is taken when it is ours, nobody's, or its holder's no more.
-    fn looked(&mut self, now: Timestamp, lease: Value) {
+    fn looked(&mut self, now: Timestamp, lease: Arc<Value>) {
         let same = |seen: &Value| seen["metadata"]["resourceVersion"] == lease["metadata"]["resourceVersion"];
         let since = self.seen.as_ref().filter(|(seen, _)| same(seen)).map_or(now, |(_, since)| *since);
-        self.seen = Some((lease.clone(), since));
+        self.seen = Some((Arc::clone(&lease), since));
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
         let over = since + self.times.duration;
         if holder.is_empty() || holder == self.me || over <= now {
-            let request = self.ours(now, lease);
+            let request = self.ours(now, &lease);
             self.ask(Asked::Write, request);
         }
     }
 
     /// The request that makes a lease ours, or keeps it so.
-    fn ours(&self, now: Timestamp, mut lease: Value) -> Request {
+    fn ours(&self, now: Timestamp, lease: &Value) -> Request {
+        let mut lease = lease.clone();
         let new = lease["metadata"]["resourceVersion"].is_null();
         let ours = lease["spec"]["holderIdentity"] == self.me.as_str();
         let spec = &mut lease["spec"];

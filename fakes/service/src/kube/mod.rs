@@ -419,11 +419,8 @@ impl Door {
     fn wrote(&mut self, now: Timestamp, turn: Turn, answer: Result<Response, String>) {
         match answer {
             Ok(response) if response.is_success() => {
-                let object = match response.body.as_object::<Arc<Value>>() {
-                    Some(object) => Some(object.clone()),
-                    None => response.decode().ok().map(Arc::new),
-                };
-                let changes: Vec<Change> = object.and_then(|object| self.client.wrote(object)).into_iter().collect();
+                let changes: Vec<Change> =
+                    client::object(&response).and_then(|object| self.client.wrote(object)).into_iter().collect();
                 self.objects_changed(now, &changes);
                 self.current = Some(turn);
             }

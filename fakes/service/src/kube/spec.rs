@@ -201,7 +201,10 @@ pub(super) fn cluster_change(old: &ClusterCreateParams, new: &ClusterCreateParam
             new.machine_networks.clone()
         },
         disk_encryption: if old.disk_encryption == new.disk_encryption { None } else { new.disk_encryption.clone() },
-        ignition_endpoint: other(&old.ignition_endpoint, &new.ignition_endpoint, IgnitionEndpoint::default),
+        ignition_endpoint: other(&old.ignition_endpoint, &new.ignition_endpoint, || IgnitionEndpoint {
+            url: Some(String::new()),
+            ca_certificate: Some(String::new()),
+        }),
         // A label that is gone changes nothing.
         tags: if old.tags == new.tags { None } else { new.tags.clone() },
         load_balancer: if old.load_balancer == new.load_balancer { None } else { new.load_balancer.clone() },
@@ -346,7 +349,10 @@ mod tests {
         let place = IgnitionEndpoint { url: Some("https://a".into()), ca_certificate: Some("b".into()) };
         let with = |endpoint| cluster(&cd, &aci("10.0.0.1"), "p".into(), release(), endpoint);
         let change = cluster_change(&with(Some(place.clone())), &with(None)).unwrap();
-        assert_eq!(change.ignition_endpoint, Some(IgnitionEndpoint::default()));
+        assert_eq!(
+            change.ignition_endpoint,
+            Some(IgnitionEndpoint { url: Some(String::new()), ca_certificate: Some(String::new()) })
+        );
         let change = cluster_change(&with(None), &with(Some(place.clone()))).unwrap();
         assert_eq!(change.ignition_endpoint, Some(place));
     }

@@ -7,22 +7,32 @@ use super::*;
 struct Known {
     /// What the result says.
     says: &'static str,
-    /// All of these are in the reason for which the cluster's preparation failed, or in the error that a request was answered with.
-    reason: &'static [&'static str],
+    /// One of these, and what follows, is in the reason for which the cluster's preparation failed, or in the error that a request was
+    /// answered with.
+    what: &'static [&'static str],
+    how: &'static str,
 }
 
-const KNOWN: &[Known] = &[Known {
-    says: "the preparation stumbled over a file of another cluster that vanished meanwhile (scenario \
-           `clusters-prepare-at-once`)",
-    reason: &["lstat ", ": no such file or directory"],
-}];
+impl Known {
+    fn is_told(&self, text: &str) -> bool {
+        self.what.iter().any(|what| text.contains(what)) && text.contains(self.how)
+    }
+}
+
+const VANISHED: &str = "the preparation stumbled over a file of another cluster that vanished meanwhile (scenario \
+                        `clusters-prepare-at-once`)";
+
+const KNOWN: &[Known] = &[
+    // A folder is opened, its names are read, and each of them is looked at: it may be gone before any of these.
+    Known { says: VANISHED, what: &["open ", "readdirent ", "lstat "], how: ": no such file or directory" },
+    // What a request is answered with that meets it.
+    Known { says: VANISHED, what: &["Failed to list files in "], how: "" },
+];
 
 impl Script<'_> {
     /// The known defect that a cluster of this check has met, in its preparation or in an answer.
     pub(super) async fn known_defect(&mut self) -> Option<&'static str> {
-        let in_answer = |known: &&Known| {
-            self.trace.iter().any(|line| line.contains(" → 5") && known.reason.iter().all(|part| line.contains(part)))
-        };
+        let in_answer = |known: &&Known| self.trace.iter().any(|line| line.contains(" → 5") && known.is_told(line));
         if let Some(known) = KNOWN.iter().find(in_answer) {
             return Some(known.says);
         }
@@ -33,11 +43,32 @@ impl Script<'_> {
             let preparation = &shown["last-installation-preparation"];
             let reason = preparation["reason"].as_str().unwrap_or_default();
             if preparation["status"] == "failed"
-                && let Some(known) = KNOWN.iter().find(|known| known.reason.iter().all(|part| reason.contains(part)))
+                && let Some(known) = KNOWN.iter().find(|known| known.is_told(reason))
             {
                 return Some(known.says);
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::looked_at("lstat /data/c1/manifests/a.yaml: no such file or directory", true)]
+    #[case::read(
+        "failed generating install config for cluster c2: readdirent /data/c1: no such file or directory",
+        true
+    )]
+    #[case::opened("open /data/c1/manifests: no such file or directory", true)]
+    #[case::answered("Failed to list files in c2/", true)]
+    #[case::forbidden("open /data/c1/manifests: permission denied", false)]
+    #[case::another_reason("host c2 is not ready", false)]
+    fn a_folder_that_vanishes_is_known_however_it_is_met(#[case] reason: &str, #[case] known: bool) {
+        assert_eq!(KNOWN.iter().any(|k| k.is_told(reason)), known);
     }
 }

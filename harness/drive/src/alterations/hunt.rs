@@ -75,7 +75,8 @@ impl Hunt {
             let Ok(whole) = without_panic(&drawn.scenario, || run_whole(&prepared, MOST_STEPS)) else { continue };
             let violations = of_result(&drawn.scenario, &whole.result, &whole.ending);
             let end = end_closely(&drawn.scenario, &whole.history);
-            let outcome = Outcome { reached: reached(&whole), steps: whole.steps, ..Outcome::default() };
+            let outcome =
+                Outcome { reached: reached(&drawn.scenario, &whole), steps: whole.steps, ..Outcome::default() };
             search.accept(&Tried { drawn: drawn.clone(), outcome });
             let wrong = violations.into_iter().map(|violation| violation.signature).collect();
             tapes.push(Tape { drawn, rehearsed: Rehearsed::new(prepared, whole), wrong, end });
@@ -109,6 +110,9 @@ impl Hunt {
         let dear = |tape: &Tape| tape.rehearsed.is_over_kube() && !alteration.is_of_controllers();
         order.sort_by_key(|(place, tape)| (dear(tape), std::cmp::Reverse(hits(*place))));
         let touched = order.len();
+        // Where all use it, as far as is known, none is nearer than another.
+        let near = if touched == self.tapes.len() { &[][..] } else { &order };
+        let near = near.iter().filter(|(_, tape)| !dear(tape)).map(|(_, tape)| tape.drawn.trace.clone()).collect();
         for (place, tape) in order {
             if took() >= most {
                 return Ok(Hunted { found: None, runs, took: took(), touched });
@@ -119,6 +123,7 @@ impl Hunt {
             }
         }
         let mut search = self.search.clone();
+        search.look_near(near);
         while took() < most {
             let tried = attempt(&self.space, &self.catalogue, &search.propose(), &|prepared| {
                 prepared.alteration = Some(alteration);

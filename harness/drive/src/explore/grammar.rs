@@ -31,7 +31,8 @@ impl Form {
 
     /// Can it be drawn? Hosts of the pool would be in doubt between two clusters, and addresses are leased over REST, where there is one.
     fn fits(&self, two: bool, kube: bool) -> bool {
-        let is_of_pool = self.groups.iter().any(|(.., joins)| matches!(joins, Joins::Bound | Joins::Stays));
+        let is_of_pool =
+            self.groups.iter().any(|(.., joins)| matches!(joins, Joins::Bound | Joins::Stays | Joins::Returns));
         !(two && is_of_pool || self.vips == Vips::Leased && (two || kube))
     }
 }
@@ -45,6 +46,8 @@ enum Joins {
     Bound,
     /// They are in the pool, and only chance takes them from there.
     Stays,
+    /// They are in the pool, the user binds them, and takes them back when they are installed.
+    Returns,
     /// They are added when it is installed.
     Day2,
 }
@@ -54,7 +57,7 @@ impl Joins {
     const fn text(self) -> &'static str {
         match self {
             Self::First => "",
-            Self::Bound | Self::Stays => ", cluster: none",
+            Self::Bound | Self::Stays | Self::Returns => ", cluster: none",
             Self::Day2 => ", day2: true",
         }
     }
@@ -148,6 +151,27 @@ const FORMS: &[Form] = &[
         since: 0,
     },
     Form {
+        name: "returns",
+        topology: "sno",
+        groups: &[("node", "auto", 1, 0, Joins::Returns)],
+        vips: Vips::None,
+        since: 0,
+    },
+    Form {
+        name: "virtual",
+        topology: "compact, platform: vsphere",
+        groups: &[("master", "master", 3, 0, Joins::First)],
+        vips: Vips::Named,
+        since: 0,
+    },
+    Form {
+        name: "nutanix",
+        topology: "ha, platform: nutanix",
+        groups: &[("master", "master", 3, 0, Joins::First), ("worker", "worker", 2, 0, Joins::First)],
+        vips: Vips::Named,
+        since: 0,
+    },
+    Form {
         name: "leased",
         topology: "compact, vip_dhcp_allocation: true",
         groups: &[("master", "master", 3, 0, Joins::First)],
@@ -187,7 +211,6 @@ const PROFILES: &[&str] = &["standard", "dell-poweredge-r650", "hpe-proliant-dl3
 
 /// Limits of the service that are drawn, with a value. Those that are compiled into the real service are left out: it would not heed them.
 const SETTINGS: &[(&str, &str)] = &[
-    ("ENABLE_SOFT_TIMEOUTS", "\"true\""),
     ("FINALIZING_STAGE_ADDING_ROUTER_CA_TIMEOUT", "20m"),
     ("FINALIZING_STAGE_WAITING_FOR_CLUSTER_OPERATORS_TIMEOUT", "20m"),
     ("FINALIZING_TIMEOUT", "20m"),
@@ -214,6 +237,9 @@ pub(super) fn tables() -> impl Iterator<Item = &'static str> {
 /// Draws what differs from the service's settings.
 fn settings(draw: &mut Draw<'_>) -> Vec<String> {
     let mut chosen = std::collections::BTreeMap::new();
+    if draw.chance("limits of time only warn", 12) {
+        chosen.insert("ENABLE_SOFT_TIMEOUTS", "\"true\"");
+    }
     while draw.stretch("setting", |draw| {
         let more = draw.chance("one more setting", 25) && chosen.len() < 4;
         if more {
@@ -304,10 +330,16 @@ fn cluster(draw: &mut Draw<'_>, nth: u64, text: &mut Text) -> String {
         let of = if two { format!(", cluster: {name}") } else { String::new() };
         let _ =
             writeln!(hosts, "  - {{name: {group}, count: {count}, role: {role}, profile: {profile}{more}{said}{of}}}");
-        if *joins == Joins::Bound {
+        if matches!(joins, Joins::Bound | Joins::Returns) {
             let _ = writeln!(
                 actions,
                 "  - {{do: bind, hosts: {group}, cluster: {name}, after: {{hosts: {group}, status: known-unbound}}, then: 10m}}"
+            );
+        }
+        if *joins == Joins::Returns {
+            let _ = writeln!(
+                actions,
+                "  - {{do: unbind, hosts: {group}, after: {{cluster: {name}, status: installed}}, then: 10m}}"
             );
         }
         if *joins == Joins::Day2 {

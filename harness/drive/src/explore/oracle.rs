@@ -3,6 +3,7 @@
 //!
 //! What only a scenario's author can know is not asked: that a cluster is installed in the end, or that an action is taken.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vlab_judge::result::{CheckKind, CheckResult, CheckVerdict, RunResult};
@@ -60,7 +61,7 @@ pub fn look(prepared: &Prepared, twice: bool) -> Outcome {
     }
     Outcome {
         violations,
-        reached: reached(&whole),
+        reached: reached(&prepared.scenario, &whole),
         steps: whole.steps,
         states: states(&whole.history),
         refused: refusals(&whole.history),
@@ -125,41 +126,52 @@ pub fn violation(scenario: &Scenario, check: &str, message: &str) -> Violation {
     // How many more there are of it is no other thing.
     let first = first.split(" (and ").next().unwrap_or(first);
     Violation {
-        signature: format!("{id}: {}", plain_words(scenario, first)),
+        signature: format!("{id}: {}", PlainWords::new(scenario).of(first)),
         check: check.to_owned(),
         message: message.chars().take(2000).collect(),
     }
 }
 
-/// The words of a text without names and numbers, so many at most.
-fn plain_words(scenario: &Scenario, text: &str) -> String {
-    let names: Vec<&str> = scenario
-        .hosts
-        .iter()
-        .flat_map(|host| [host.name.as_str(), host.group.as_str()])
-        .chain(scenario.clusters.iter().map(|cluster| cluster.name.as_str()))
-        .collect();
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split([' ', '\n', '\t']).filter(|word| !word.is_empty()) {
-        let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
-        let has_digit = |part: &str| part.contains(|c: char| c.is_ascii_digit());
-        let plain = match bare {
-            bare if names.contains(&bare) => "@".to_owned(),
-            // Of a path all but the ids says what was asked for.
-            _ if word.starts_with('/') => {
-                word.split('/').map(|part| if has_digit(part) { "#" } else { part }).collect::<Vec<_>>().join("/")
-            }
-            bare if has_digit(bare) => "#".to_owned(),
-            _ => word.trim_end_matches([',', '.', ':']).to_owned(),
-        };
-        if words.last() != Some(&plain) || !["@", "#"].contains(&plain.as_str()) {
-            words.push(plain);
-        }
-        if words.len() >= 40 {
-            break;
-        }
+/// Words of texts without names and numbers.
+pub(super) struct PlainWords<'s> {
+    /// Names of hosts, groups and clusters.
+    names: BTreeSet<&'s str>,
+}
+
+/// Of a text so many words.
+const MOST_WORDS: usize = 40;
+
+impl<'s> PlainWords<'s> {
+    /// Those in a run of that scenario.
+    pub(super) fn new(scenario: &'s Scenario) -> Self {
+        let of_hosts = scenario.hosts.iter().flat_map(|host| [host.name.as_str(), host.group.as_str()]);
+        Self { names: of_hosts.chain(scenario.clusters.iter().map(|cluster| cluster.name.as_str())).collect() }
     }
-    words.join(" ")
+
+    /// The words of a text.
+    pub(super) fn of(&self, text: &str) -> String {
+        let mut words: Vec<String> = Vec::new();
+        for word in text.split([' ', '\n', '\t']).filter(|word| !word.is_empty()) {
+            let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+            let has_digit = |part: &str| part.contains(|c: char| c.is_ascii_digit());
+            let plain = match bare {
+                bare if self.names.contains(bare) => "@".to_owned(),
+                // Of a path all but the ids says what was asked for.
+                _ if word.starts_with('/') => {
+                    word.split('/').map(|part| if has_digit(part) { "#" } else { part }).collect::<Vec<_>>().join("/")
+                }
+                bare if has_digit(bare) => "#".to_owned(),
+                _ => word.trim_end_matches([',', '.', ':']).to_owned(),
+            };
+            if words.last() != Some(&plain) || !["@", "#"].contains(&plain.as_str()) {
+                words.push(plain);
+            }
+            if words.len() >= MOST_WORDS {
+                break;
+            }
+        }
+        words.join(" ")
+    }
 }
 
 #[cfg(test)]

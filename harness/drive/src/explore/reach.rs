@@ -1,5 +1,5 @@
 //! What a run has reached, as far as it guides a search: rules, pairs of rules, stages, validations, events, answers, instructions,
-//! members, conditions, and what was going on when something went wrong on purpose.
+//! members, conditions, what was said, and what was going on when something went wrong on purpose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,9 @@ use vlab_api::Timestamp;
 use vlab_history::rules::{Machine, RuleId};
 use vlab_model::history::{FaultPhase, Observation, What};
 use vlab_model::host;
+use vlab_scenario::Scenario;
 
+use super::oracle::PlainWords;
 use crate::simulate::Whole;
 
 /// Kinds of things that are reached, for people.
@@ -32,6 +34,8 @@ pub enum Kind {
     Member,
     /// A condition of a resource, with its reason.
     Condition,
+    /// Why a host or a cluster is what it is, or a validation what it is, without names and numbers: a reason has words of its own.
+    Words,
     /// A kind of fault that began while a cluster was in a status.
     Fault,
     /// Something that the user did while a cluster was in a status, and how it was answered.
@@ -40,7 +44,7 @@ pub enum Kind {
 
 impl Kind {
     /// All, in order.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Rule,
         Kind::Pair,
         Kind::Stage,
@@ -50,6 +54,7 @@ impl Kind {
         Kind::Instruction,
         Kind::Member,
         Kind::Condition,
+        Kind::Words,
         Kind::Fault,
         Kind::Action,
     ];
@@ -66,6 +71,7 @@ impl Kind {
             Kind::Instruction => "instructions by status",
             Kind::Member => "members",
             Kind::Condition => "conditions",
+            Kind::Words => "reasons in words",
             Kind::Fault => "faults by status",
             Kind::Action => "actions by status",
         }
@@ -76,14 +82,31 @@ impl Kind {
 pub type Reached = BTreeSet<(Kind, String)>;
 
 /// What a run has reached.
-pub fn reached(whole: &Whole) -> Reached {
+pub fn reached(scenario: &Scenario, whole: &Whole) -> Reached {
     let mut all = Reached::new();
     let rule = |id: &RuleId| format!("{}/{}", id.machine.as_str(), id.index);
     all.extend(whole.fired.iter().map(|id| (Kind::Rule, rule(id))));
     all.extend(whole.pairs.iter().map(|(a, b)| (Kind::Pair, format!("{} {}", rule(a), rule(b)))));
     all.extend(whole.answers.iter().map(|(operation, status)| (Kind::Answer, format!("{operation} {status}"))));
     of_history(&whole.history, &mut all);
+    said(scenario, &whole.history, &mut all);
     all
+}
+
+/// What was said, without names and numbers.
+fn said(scenario: &Scenario, history: &[Observation], all: &mut Reached) {
+    let mut texts = BTreeSet::new();
+    for observation in history {
+        texts.extend(match &observation.what {
+            What::HostStatus { info, .. } | What::ClusterStatus { info, .. } | What::StatusInfo { info, .. } => {
+                Some(info.as_str())
+            }
+            What::Validation { message, .. } => Some(message.as_str()),
+            _ => None,
+        });
+    }
+    let plain = PlainWords::new(scenario);
+    all.extend(texts.into_iter().map(|text| (Kind::Words, plain.of(text))));
 }
 
 fn of_history(history: &[Observation], all: &mut Reached) {

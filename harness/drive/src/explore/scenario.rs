@@ -28,7 +28,7 @@ pub struct Space {
 }
 
 /// Version of what is drawn from which numbers. Raised when a tape means something else than before, beside what the tables say.
-const GRAMMAR_VERSION: u32 = 3;
+const GRAMMAR_VERSION: u32 = 4;
 
 impl Space {
     /// Everything that can be added to these.
@@ -55,7 +55,7 @@ impl Space {
             mix(row.word);
             row.all_params().for_each(|param| mix(&format!("{} {:?}", param.name, param.form)));
         }
-        ActionKind::NAMES.iter().for_each(|name| mix(name));
+        ActionKind::NAMES.iter().chain(HOLDS_UP).for_each(|name| mix(name));
         asking::tables().chain(asking_hub::tables()).chain(grammar::tables()).for_each(mix);
         format!("{hash:016x}")
     }
@@ -279,9 +279,32 @@ pub(super) fn index(draw: &mut Draw<'_>, label: &'static str, of: usize) -> usiz
     usize::try_from(draw.choose(label, of as u64)).unwrap_or(0)
 }
 
+/// What keeps an installation from going on as long as it lasts: only then the service's limits of time end it.
+pub(super) const HOLDS_UP: &[&str] = &[
+    "stuck-stage",
+    "stuck-stage",
+    "finalizing-stuck",
+    "finalizing-stuck",
+    "operator-degraded",
+    "bootkube-hangs",
+    "never-joins",
+    "csr-not-approved",
+    "ignition-unreachable",
+    "image-unavailable",
+    "wrong-boot-order",
+    "logs-lost",
+    "crash",
+    "uplink-cut",
+];
+
 /// Draws a fault; `None` where the base has nothing that it can hit.
 fn fault(draw: &mut Draw<'_>, space: &Space, base: &Base, nth: usize) -> Option<String> {
-    let rows: Vec<&FaultRow> = space.faults.iter().copied().filter(|row| base.hub_faults || !row.needs_hub()).collect();
+    let holds_up = draw.chance("it holds up for good", 15);
+    let fits = |row: &&FaultRow| base.hub_faults || !row.needs_hub();
+    let rows: Vec<&FaultRow> = match holds_up {
+        true => HOLDS_UP.iter().filter_map(|word| space.faults.iter().find(|row| row.word == *word)).copied().collect(),
+        false => space.faults.iter().copied().filter(fits).collect(),
+    };
     let row = draw.pick_kind("kind of fault", &rows)?;
     let form = row.targets[index(draw, "form of the target", row.targets.len())];
     let (target, hit) = target(draw, base, form)?;
@@ -303,6 +326,8 @@ fn fault(draw: &mut Draw<'_>, space: &Space, base: &Base, nth: usize) -> Option<
             ParamForm::Span => draw.pick("length", SPANS)?.to_owned(),
             // What happens at each write for ever keeps the run from its end, and shows no more than a few times do.
             ParamForm::Number(least, most) if param.name == "times" => number(draw, least, most.min(50)).to_string(),
+            // It is made and read with each answer, which takes minutes, and says no more than a small one.
+            ParamForm::Number(least, _) if param.name == "mib" => least.to_string(),
             ParamForm::Number(least, most) => number(draw, least, most).to_string(),
             ParamForm::Text => {
                 let default = if let ParamDefault::Is(text) = param.default { text } else { "localhost" };
@@ -330,6 +355,7 @@ fn fault(draw: &mut Draw<'_>, space: &Space, base: &Base, nth: usize) -> Option<
     let moment = moment(draw, base).text("at");
     let lasts = match row.lasts {
         Lasting::Moment => String::new(),
+        Lasting::Time if holds_up => String::new(),
         Lasting::Time => match draw.pick("how long", LASTS)? {
             "" => String::new(),
             lasts => format!(", for: {lasts}"),

@@ -113,6 +113,8 @@ pub struct Search {
     dice: ChaCha8Rng,
     plain: Vec<Vec<u64>>,
     corpus: Vec<Kept>,
+    /// Tapes that come near to what is looked for.
+    near: Vec<Trace>,
     reached: Reached,
     found: BTreeMap<String, Found>,
     runs: u64,
@@ -132,12 +134,18 @@ impl Search {
             dice: ChaCha8Rng::seed_from_u64(seed),
             plain,
             corpus: Vec::new(),
+            near: Vec::new(),
             reached: Reached::new(),
             found: BTreeMap::new(),
             runs: 0,
             steps: 0,
             refused: 0,
         }
+    }
+
+    /// What is looked for is near to these tapes: most of what is tried from now on is made of them.
+    pub fn look_near(&mut self, tapes: Vec<Trace>) {
+        self.near = tapes;
     }
 
     /// The next thing to try.
@@ -167,12 +175,21 @@ impl Search {
         a.max(b)
     }
 
+    /// The tape that is changed.
+    fn parent(&mut self) -> Trace {
+        if self.near.is_empty() || self.one_in(4) {
+            let at = self.kept();
+            return self.corpus[at].trace.clone();
+        }
+        let at = self.below(self.near.len());
+        self.near[at].clone()
+    }
+
     /// A kept tape with a change or some.
     fn mutated(&mut self) -> Vec<u64> {
-        let at = self.kept();
-        let mut numbers: Vec<u64> = self.corpus[at].trace.choices.iter().map(|choice| choice.value).collect();
+        let Trace { choices, stretches } = self.parent();
+        let mut numbers: Vec<u64> = choices.iter().map(|choice| choice.value).collect();
         for _ in 0..=self.below(3) {
-            let stretches = &self.corpus[at].trace.stretches;
             let inner: Vec<_> =
                 stretches.iter().filter(|s| s.end > s.begin && s.end <= numbers.len()).copied().collect();
             let place = self.below(numbers.len());

@@ -30,6 +30,14 @@ fn what_is_drawn_is_a_scenario() {
 }
 
 #[test]
+fn what_holds_up_is_a_fault_that_lasts() {
+    for word in scenario::HOLDS_UP {
+        let row = vlab_scenario::fault_rows().find(|row| row.word == *word);
+        assert!(row.is_some_and(|row| row.lasts == vlab_scenario::Lasting::Time), "{word}");
+    }
+}
+
+#[test]
 fn an_empty_tape_is_the_base_alone() {
     let (space, catalogue) = space(&["sno"], false);
     let drawn = scenario::draw(&space, &catalogue, Draw::replay(&[])).unwrap();
@@ -41,8 +49,8 @@ fn an_empty_tape_is_the_base_alone() {
 /// Mistakes that no table can have, planted in the service, are found within so many runs and reduced to what a person reads at a
 /// glance. The service as it is shows none of these signatures in as many.
 #[rstest]
-#[case::lost_update(Planted::NoLock, 15, 10, "one-event-each")]
-#[case::timer_of_the_last_time(Planted::TimerSurvives, 6, 60, "did not do BeginInstallation")]
+#[case::lost_update(Planted::NoLock, 22, 15, "one-event-each")]
+#[case::timer_of_the_last_time(Planted::TimerSurvives, 11, 20, "did not do BeginInstallation")]
 #[case::stale_read(Planted::StaleSteps, 5, 20, "cancelled-only-stops")]
 fn what_is_planted_is_found_and_reduced(
     #[case] planted: Planted,
@@ -121,6 +129,10 @@ fn what_is_planted_is_found_and_reduced(
     "sno",
     "faults: [{name: f, at: {host: node-0, status: installing}, target: node-0, inject: reboot}]\n\
      interleaving: {seed: 0, killed_before_writes: [28]}\ntolerate: [refused-connections]"
+)]
+#[case::answers_when_it_is_gone(
+    "",
+    "actions: [{do: delete-host, hosts: all, after: {host: node-0, status: preparing-for-installation}, then: 60s}]"
 )]
 #[case::hub_away_for_long(
     "kube",

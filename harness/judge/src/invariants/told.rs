@@ -365,6 +365,12 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
         .iter()
         .filter_map(|o| if let What::HostDeleted { host } = o.what { Some((host, o.harness_time)) } else { None })
         .collect();
+    let made = |o: &Observation| match &o.what {
+        What::HostStatus { host, from: None, .. } => Some((*host, o.harness_time)),
+        _ => None,
+    };
+    // The last time counts: a host that was deleted may register again.
+    let made: BTreeMap<Uuid, Timestamp> = timeline.observations.iter().filter_map(made).collect();
     for cause in &teller.causes {
         let Cause { event, subject, at, seen, seq, late, again } = *cause;
         explained.entry((event, subject)).or_default().push(at);
@@ -374,7 +380,9 @@ fn compare(timeline: &Timeline<'_>, events: &BTreeMap<(&str, Uuid), Vec<&Observa
         }
         // Of a host that was just deleted, or is meanwhile, nothing need be told.
         let apart = |gone: Timestamp| if gone < seen { seen.since(gone) } else { gone.since(seen) };
-        if deleted.get(&subject).is_some_and(|gone| apart(*gone) <= again) {
+        // Nor is anything told of one that says something when it has been gone for long.
+        let is_gone = |gone: Timestamp| gone < seen && made.get(&subject).is_none_or(|made| *made < gone);
+        if deleted.get(&subject).is_some_and(|gone| apart(*gone) <= again || is_gone(*gone)) {
             continue;
         }
         // What happened at the very end may be told after it; a service that is killed may not come to tell it.

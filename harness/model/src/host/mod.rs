@@ -718,10 +718,16 @@ fn words(rule: &HostRule, facts: &HostGuards<'_>) -> Option<String> {
             let stage = facts.subject.stage().map_or("an unknown stage", HostStage::as_str);
             format!("{IN_STAGE}{stage} for too long")
         }
-        HostWords::WrongBoot => format!(
-            "{SHOULD_BOOT}{} and booted from its discovery image instead; correct the boot order and reboot it",
-            disk(),
-        ),
+        HostWords::WrongBoot => {
+            // Whoever stands before the machine sees the disk's model and serial number, and not its path.
+            let seen = facts.subject.installation_disk().map(|disk| [disk.model.as_deref(), disk.serial.as_deref()]);
+            let seen = seen.into_iter().flatten().flatten().filter(|word| !word.is_empty());
+            let seen: String = seen.map(|word| format!("{word} ")).collect();
+            format!(
+                "{SHOULD_BOOT}{seen}{} and booted from its discovery image instead; correct the boot order and reboot it",
+                disk(),
+            )
+        }
         HostWords::NoReboot => format!(
             "{NOT_BACK}{}; check that it boots from {}",
             format_duration(facts.stage_timeout(HostStage::Rebooting)),

@@ -332,11 +332,6 @@ impl Change<'_> {
 
     fn apply_texts(&self, row: &mut ClusterRow) {
         let (c, p) = (&mut row.view.cluster, self.patch);
-        let text = |place: &mut Option<String>, new: &Option<String>| {
-            if let Some(new) = new {
-                *place = some_text(Some(new.clone()));
-            }
-        };
         text(&mut c.name, &p.name);
         text(&mut c.base_dns_domain, &p.base_dns_domain);
         text(&mut c.api_vip_dns_name, &p.api_vip_dns_name);
@@ -368,11 +363,18 @@ impl Change<'_> {
         if let Some(schedulable) = p.schedulable_masters {
             c.schedulable_masters = Some(schedulable);
         }
+        // What is not said of them stays.
         if let Some(encryption) = &p.disk_encryption {
-            c.disk_encryption = Some(encryption.clone());
+            let all = c.disk_encryption.get_or_insert_default();
+            let servers = encryption.tang_servers.clone().filter(|servers| !servers.is_empty());
+            all.enable_on = encryption.enable_on.clone().or(all.enable_on.take());
+            all.mode = encryption.mode.clone().or(all.mode.take());
+            all.tang_servers = servers.or(all.tang_servers.take());
         }
         if let Some(endpoint) = &p.ignition_endpoint {
-            c.ignition_endpoint = Some(endpoint.clone());
+            let all = c.ignition_endpoint.get_or_insert_default();
+            text(&mut all.url, &endpoint.url);
+            text(&mut all.ca_certificate, &endpoint.ca_certificate);
         }
         if let Some(balancer) = &p.load_balancer {
             c.load_balancer = Some(balancer.clone());
@@ -407,5 +409,12 @@ impl Change<'_> {
             // Those of the user are forgotten; new ones follow from virtual addresses.
             c.machine_networks = Some(Vec::new());
         }
+    }
+}
+
+/// A text takes the place of the one before, and an empty one takes it away.
+fn text(place: &mut Option<String>, new: &Option<String>) {
+    if let Some(new) = new {
+        *place = some_text(Some(new.clone()));
     }
 }
