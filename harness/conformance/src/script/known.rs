@@ -7,9 +7,9 @@ use super::*;
 struct Known {
     /// What the result says.
     says: &'static str,
-    /// One of these, and what follows, is in the reason for which the cluster's preparation failed, or in the error that a request was
-    /// answered with.
+    /// One of these is in the reason for which the cluster's preparation failed, or in the error that a request was answered with.
     what: &'static [&'static str],
+    /// And so is this.
     how: &'static str,
 }
 

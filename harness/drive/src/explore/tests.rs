@@ -134,6 +134,11 @@ fn what_is_planted_is_found_and_reduced(
     "",
     "actions: [{do: delete-host, hosts: all, after: {host: node-0, status: preparing-for-installation}, then: 60s}]"
 )]
+#[case::asked_before_it_was_cancelled(
+    "",
+    "actions: [{do: cancel, cluster: c, after: {host: node-0, status: installing}}]\n\
+     faults: [{name: f, at: {host: node-1, status: preparing-for-installation}, target: gateway, inject: slow-answer, for: 5m, with: {by: 30s}}]"
+)]
 #[case::hub_away_for_long(
     "kube",
     "faults: [{name: f, at: 4m, target: kube, inject: kube-restart, for: 5m, with: {down: 2m, times: 1}}]"

@@ -11,7 +11,7 @@ use vlab_model::history::{ActionKind, FaultPhase, Observation, Source, UserVerb,
 use super::completion::Ends;
 use super::events::{self, Ledger};
 use super::limits::Limits;
-use super::told::{one_between, outages};
+use super::told::{answers_come_late, one_between, outages};
 use super::{INVARIANTS, Id, InvariantResult, InvariantVerdict};
 
 /// A violation's text is kept for so many of them; the rest is counted.
@@ -132,6 +132,8 @@ pub(super) struct Reader<'h> {
     taken: HashSet<Uuid>,
     /// Machines shared an id: what one of them reports is told of a host that the other is, too.
     pub(super) ids_are_shared: bool,
+    /// Answers come late on purpose.
+    pub(super) answers_late: bool,
 }
 
 impl<'h> Reader<'h> {
@@ -159,6 +161,7 @@ impl<'h> Reader<'h> {
             last_state: None,
             taken: history.iter().filter_map(taken_by_user).collect(),
             ids_are_shared: history.iter().any(shares_an_id),
+            answers_late: answers_come_late(history),
         };
         for change in &timeline.changes {
             match &change.observation.what {

@@ -35,7 +35,7 @@ impl Reader<'_> {
 
     /// A host was asked for something.
     pub(super) fn asked(&mut self, host: usize, step_type: &str, moment: Moment) {
-        if self.hosts[host].cancelled_at.is_some_and(|t| moment.at > t + IN_FLIGHT) {
+        if self.hosts[host].cancelled_at.is_some_and(|t| moment.at > t + IN_FLIGHT) && !self.answers_late {
             let allowed = [StepType::LogsGather, StepType::StopInstallation].iter().any(|s| s.as_str() == step_type);
             self.check(Id::CancelledOnlyStops, moment.seq, allowed, |c| {
                 format!("{} was cancelled and asked for {step_type}", c.host_name(host))

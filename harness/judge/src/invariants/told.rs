@@ -415,6 +415,11 @@ pub(super) fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
     times_of(history, |inject| !inject.starts_with("kube-"))
 }
 
+/// Do answers come late in this run, on purpose? What a host is then told is what was right when it asked.
+pub(super) fn answers_come_late(history: &[Observation]) -> bool {
+    history.iter().any(|o| matches!(&o.what, What::Fault { inject, .. } if inject == "slow-answer"))
+}
+
 /// When the service was stopped, or what it cannot do without.
 pub(super) fn outages(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
     const OF_SERVICE: [&str; 3] = ["service-", "postgres-", "slow-queries"];

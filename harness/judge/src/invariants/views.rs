@@ -12,6 +12,7 @@ use vlab_model::validation::ValidationStatus;
 
 use super::found::Found;
 use super::limits::Limits;
+use super::told::answers_come_late;
 use super::{Id, InvariantResult};
 
 /// Something that a host or a cluster has, as several sources show it.
@@ -115,8 +116,7 @@ pub(super) fn api_agrees(timeline: &Timeline<'_>) -> InvariantResult {
         }
     }
     let limits = Limits::new(timeline.run);
-    let late =
-        timeline.observations.iter().any(|o| matches!(&o.what, What::Fault { inject, .. } if inject == "slow-answer"));
+    let late = answers_come_late(timeline.observations);
     let mut asked: Option<&Observation> = None;
     let mut shown: HashMap<(Uuid, Item<'_>), (Timestamp, &Observation)> = HashMap::new();
     for o in timeline.observations.iter().filter(|o| o.source == Source::Poll) {
