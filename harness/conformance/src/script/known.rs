@@ -7,27 +7,31 @@ use super::*;
 struct Known {
     /// What the result says.
     says: &'static str,
-    /// One of these is in the reason for which the cluster's preparation failed, or in the error that a request was answered with.
-    what: &'static [&'static str],
-    /// And so is this.
-    how: &'static str,
+    /// All parts of one of these are in the reason for which the cluster's preparation failed, or in the error that a request was
+    /// answered with.
+    reasons: &'static [&'static [&'static str]],
 }
 
 impl Known {
     fn is_told(&self, text: &str) -> bool {
-        self.what.iter().any(|what| text.contains(what)) && text.contains(self.how)
+        self.reasons.iter().any(|parts| parts.iter().all(|part| text.contains(part)))
     }
 }
 
-const VANISHED: &str = "the preparation stumbled over a file of another cluster that vanished meanwhile (scenario \
-                        `clusters-prepare-at-once`)";
+const NO_FILE: &str = ": no such file or directory";
 
-const KNOWN: &[Known] = &[
-    // A folder is opened, its names are read, and each of them is looked at: it may be gone before any of these.
-    Known { says: VANISHED, what: &["open ", "readdirent ", "lstat "], how: ": no such file or directory" },
-    // What a request is answered with that meets it.
-    Known { says: VANISHED, what: &["Failed to list files in "], how: "" },
-];
+const KNOWN: &[Known] = &[Known {
+    says: "the preparation stumbled over a file of another cluster that vanished meanwhile (scenario \
+           `clusters-prepare-at-once`)",
+    reasons: &[
+        // A folder is opened, its names are read, and each of them is looked at: it may be gone before any of these.
+        &["open ", NO_FILE],
+        &["readdirent ", NO_FILE],
+        &["lstat ", NO_FILE],
+        // What a request is answered with that meets it.
+        &["Failed to list files in "],
+    ],
+}];
 
 impl Script<'_> {
     /// The known defect that a cluster of this check has met, in its preparation or in an answer.

@@ -31,8 +31,7 @@ impl Form {
 
     /// Can it be drawn? Hosts of the pool would be in doubt between two clusters, and addresses are leased over REST, where there is one.
     fn fits(&self, two: bool, kube: bool) -> bool {
-        let is_of_pool =
-            self.groups.iter().any(|(.., joins)| matches!(joins, Joins::Bound | Joins::Stays | Joins::Returns));
+        let is_of_pool = self.groups.iter().any(|(.., joins)| joins.is_of_pool());
         !(two && is_of_pool || self.vips == Vips::Leased && (two || kube))
     }
 }
@@ -53,12 +52,17 @@ enum Joins {
 }
 
 impl Joins {
+    /// Are they in the pool first?
+    const fn is_of_pool(self) -> bool {
+        matches!(self, Self::Bound | Self::Stays | Self::Returns)
+    }
+
     /// What a group says of it.
     const fn text(self) -> &'static str {
         match self {
             Self::First => "",
-            Self::Bound | Self::Stays | Self::Returns => ", cluster: none",
             Self::Day2 => ", day2: true",
+            Self::Bound | Self::Stays | Self::Returns => ", cluster: none",
         }
     }
 }
@@ -158,7 +162,7 @@ const FORMS: &[Form] = &[
         since: 0,
     },
     Form {
-        name: "virtual",
+        name: "vsphere",
         topology: "compact, platform: vsphere",
         groups: &[("master", "master", 3, 0, Joins::First)],
         vips: Vips::Named,

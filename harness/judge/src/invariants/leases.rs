@@ -12,7 +12,7 @@ use vlab_model::history::{Source, What};
 
 use super::found::Found;
 use super::limits::Limits;
-use super::told::answers_come_late;
+use super::told::LateAnswers;
 use super::{Invariant, InvariantResult};
 
 /// The invariant.
@@ -37,10 +37,20 @@ const ASKED_IN: &[HostStatus] = &[
 const ANSWER: Duration = Duration::from_millis(10);
 
 /// What a host was asked for at one time.
+struct Poll {
+    at: Timestamp,
+    /// Were the leases among it?
+    has_leases: bool,
+    /// Where that stands.
+    seq: u64,
+    /// It may be for a status of long before.
+    is_late: bool,
+}
+
+/// What a host was asked for.
 #[derive(Default)]
 struct Asked {
-    /// When, whether the leases were among it, and where that stands.
-    polls: Vec<(Timestamp, bool, u64)>,
+    polls: Vec<Poll>,
     /// Times in which it asked for instructions all the time, and the longest between two questions.
     stretches: Vec<(Timestamp, Timestamp, Duration)>,
 }
@@ -53,16 +63,19 @@ pub(super) fn leases_renewed(timeline: &Timeline<'_>) -> InvariantResult {
         cluster.and_then(|cluster| timeline.clusters.get(cluster)).is_some_and(|line| line.vip_dhcp)
     };
     let mut hosts: BTreeMap<Uuid, Asked> = BTreeMap::new();
-    let late = answers_come_late(timeline.observations);
-    if timeline.truth == Source::Database && !late {
+    let late_answers = LateAnswers::new(timeline.observations);
+    if timeline.truth == Source::Database {
         for o in timeline.observations {
             match &o.what {
                 What::Step { host, step_type, answered: None, .. } if leased(host) => {
                     let polls = &mut hosts.entry(*host).or_default().polls;
-                    let is_it = step_type == StepType::DhcpLeaseAllocate.as_str();
+                    let (at, has_leases) = (o.at(), step_type == StepType::DhcpLeaseAllocate.as_str());
                     match polls.last_mut() {
-                        Some((at, any, _)) if *at == o.at() => *any |= is_it,
-                        _ => polls.push((o.at(), is_it, o.seq)),
+                        Some(poll) if poll.at == at => poll.has_leases |= has_leases,
+                        last => {
+                            let is_late = late_answers.may_be_late(last.map(|poll| poll.at), at);
+                            polls.push(Poll { at, has_leases, seq: o.seq, is_late });
+                        }
                     }
                 }
                 What::Polls { host, from, to, longest_ms, .. } if leased(host) => {
@@ -76,13 +89,12 @@ pub(super) fn leases_renewed(timeline: &Timeline<'_>) -> InvariantResult {
     let limits = Limits::new(timeline.run);
     for (host, asked) in &hosts {
         // It is known in which network the addresses are when it is asked for them first.
-        let first = asked.polls.iter().find(|(_, is_it, _)| *is_it).map(|(at, ..)| *at);
+        let first = asked.polls.iter().find(|poll| poll.has_leases).map(|poll| poll.at);
         if let (Some(line), Some(first)) = (timeline.hosts.get(host), first) {
             judge((timeline, &limits), (*host, line, asked), first, &mut found);
         }
     }
     found.result((&LEASES).into(), || match timeline.truth {
-        _ if late => "not checked: answers come late on purpose".to_owned(),
         Source::Database => format!("the history does not show {}", LEASES.needs),
         _ => "not checked: states were polled".to_owned(),
     })
@@ -99,10 +111,10 @@ fn judge(
         let since = status.at.max(first) + settled;
         let until = line.statuses.get(n + 1).map(|next| next.at);
         let is_within = |at: Timestamp| at >= since && until.is_none_or(|until| at + settled <= until);
-        let polls: Vec<_> = asked.polls.iter().filter(|(at, ..)| is_within(*at)).collect();
+        let polls: Vec<_> = asked.polls.iter().filter(|poll| is_within(poll.at)).collect();
         let lacks = || format!("{} is {} and was not asked for the leases", timeline.host_name(host), status.to);
-        for (_, is_it, seq) in &polls {
-            found.check(*seq, *is_it, lacks);
+        for poll in polls.iter().filter(|poll| !poll.is_late) {
+            found.check(poll.seq, poll.has_leases, lacks);
         }
         // Where nothing else is asked, too.
         let asks = asked.stretches.iter().any(|(from, to, longest)| {

@@ -11,7 +11,7 @@ use vlab_model::history::{ActionKind, FaultPhase, Observation, Source, UserVerb,
 use super::completion::Ends;
 use super::events::{self, Ledger};
 use super::limits::Limits;
-use super::told::{answers_come_late, one_between, outages};
+use super::told::{LateAnswers, one_between, outages};
 use super::{INVARIANTS, Id, InvariantResult, InvariantVerdict};
 
 /// A violation's text is kept for so many of them; the rest is counted.
@@ -60,6 +60,9 @@ pub(super) struct HostLine {
     pub(super) bootstrap: bool,
     pub(super) stage: Option<HostStage>,
     pub(super) cancelled_at: Option<Timestamp>,
+    /// When it was last asked for something, and when before that.
+    pub(super) asked_at: Option<Timestamp>,
+    pub(super) asked_before: Option<Timestamp>,
     pub(super) installer_running: bool,
     pub(super) deleted: bool,
     /// When it got to the stages that the pivot is about, in the present installation.
@@ -132,8 +135,7 @@ pub(super) struct Reader<'h> {
     taken: HashSet<Uuid>,
     /// Machines shared an id: what one of them reports is told of a host that the other is, too.
     pub(super) ids_are_shared: bool,
-    /// Answers come late on purpose.
-    pub(super) answers_late: bool,
+    pub(super) late_answers: LateAnswers,
 }
 
 impl<'h> Reader<'h> {
@@ -161,7 +163,7 @@ impl<'h> Reader<'h> {
             last_state: None,
             taken: history.iter().filter_map(taken_by_user).collect(),
             ids_are_shared: history.iter().any(shares_an_id),
-            answers_late: answers_come_late(history),
+            late_answers: LateAnswers::new(history),
         };
         for change in &timeline.changes {
             match &change.observation.what {

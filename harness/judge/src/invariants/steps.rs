@@ -35,7 +35,13 @@ impl Reader<'_> {
 
     /// A host was asked for something.
     pub(super) fn asked(&mut self, host: usize, step_type: &str, moment: Moment) {
-        if self.hosts[host].cancelled_at.is_some_and(|t| moment.at > t + IN_FLIGHT) && !self.answers_late {
+        let line = &mut self.hosts[host];
+        // Steps of one answer are asked for at one time.
+        if line.asked_at != Some(moment.at) {
+            line.asked_before = line.asked_at.replace(moment.at);
+        }
+        let is_cancelled = line.cancelled_at.is_some_and(|t| moment.at > t + IN_FLIGHT);
+        if is_cancelled && !self.late_answers.may_be_late(line.asked_before, moment.at) {
             let allowed = [StepType::LogsGather, StepType::StopInstallation].iter().any(|s| s.as_str() == step_type);
             self.check(Id::CancelledOnlyStops, moment.seq, allowed, |c| {
                 format!("{} was cancelled and asked for {step_type}", c.host_name(host))

@@ -496,6 +496,32 @@ fn cancelled_only_stops_lets_a_cancelled_host_send_its_logs() {
     assert_only(&s, "cancelled-only-stops", "asked for install");
 }
 
+/// Where answers come late on purpose, one may be of before the cancellation: any as long as that lasts, and the first one after it.
+#[rstest]
+#[case::while_it_lasts(0, true)]
+#[case::the_first_after_it(1, true)]
+#[case::the_second_after_it(2, false)]
+fn cancelled_only_stops_knows_late_answers(#[case] answers: usize, #[case] good: bool) {
+    let mut s = until_installing();
+    s.fault("slow-answer", FaultPhase::Begin);
+    s.host(0, HostStatus::Cancelled);
+    s.wait(60);
+    if answers > 0 {
+        s.fault("slow-answer", FaultPhase::End);
+        s.wait(60);
+    }
+    (1..answers).for_each(|_| {
+        s.step(0, StepType::LogsGather);
+        s.wait(60);
+    });
+    s.step(0, StepType::Install);
+    if good {
+        assert!(!matches!(verdict(&s, "cancelled-only-stops"), InvariantVerdict::Violated { .. }));
+    } else {
+        assert_violated(&s, "cancelled-only-stops", "asked for install");
+    }
+}
+
 #[test]
 fn percentage_forward_never_goes_back() {
     let mut s = until_installing();

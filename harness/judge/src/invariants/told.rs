@@ -415,9 +415,25 @@ pub(super) fn hindered(history: &[Observation]) -> Vec<(Timestamp, Timestamp)> {
     times_of(history, |inject| !inject.starts_with("kube-"))
 }
 
-/// Do answers come late in this run, on purpose? What a host is then told is what was right when it asked.
-pub(super) fn answers_come_late(history: &[Observation]) -> bool {
-    history.iter().any(|o| matches!(&o.what, What::Fault { inject, .. } if inject == "slow-answer"))
+/// The times in which answers come late on purpose. What a host is told then is what was right when it asked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LateAnswers(Vec<(Timestamp, Timestamp)>);
+
+impl LateAnswers {
+    pub(super) fn new(history: &[Observation]) -> Self {
+        Self(times_of(history, |inject| inject == "slow-answer"))
+    }
+
+    /// Are there none?
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// May what a host was told at that time be the answer to a question of long before? `last`: when it was told something before
+    /// that. Who waits for an answer asks nothing else, so that after such a time one answer at most is late.
+    pub(super) fn may_be_late(&self, last: Option<Timestamp>, at: Timestamp) -> bool {
+        self.0.iter().any(|(begin, end)| *begin <= at && (at <= *end || last.is_none_or(|last| last <= *end)))
+    }
 }
 
 /// When the service was stopped, or what it cannot do without.

@@ -12,7 +12,7 @@ use vlab_model::validation::ValidationStatus;
 
 use super::found::Found;
 use super::limits::Limits;
-use super::told::answers_come_late;
+use super::told::LateAnswers;
 use super::{Id, InvariantResult};
 
 /// Something that a host or a cluster has, as several sources show it.
@@ -116,7 +116,7 @@ pub(super) fn api_agrees(timeline: &Timeline<'_>) -> InvariantResult {
         }
     }
     let limits = Limits::new(timeline.run);
-    let late = answers_come_late(timeline.observations);
+    let late = !LateAnswers::new(timeline.observations).is_empty();
     let mut asked: Option<&Observation> = None;
     let mut shown: HashMap<(Uuid, Item<'_>), (Timestamp, &Observation)> = HashMap::new();
     for o in timeline.observations.iter().filter(|o| o.source == Source::Poll) {

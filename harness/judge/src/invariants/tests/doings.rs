@@ -336,9 +336,12 @@ fn a_host_that_says_it_has_stopped_has() {
 
 #[test]
 fn leases_are_asked_for_in_each_status() {
-    let asked = |preparing: bool, in_progress: bool| {
+    let asked = |preparing: bool, in_progress: bool, late: bool| {
         let mut s = Story::default();
         s.say(Source::Harness, What::ClusterNamed { cluster: C, name: "c".into(), vip_dhcp: true });
+        if late {
+            s.fault("slow-answer", FaultPhase::Begin);
+        }
         let poll = |s: &mut Story, other: Option<StepType>, leases: bool| {
             s.skipped += 10;
             if leases {
@@ -366,7 +369,9 @@ fn leases_are_asked_for_in_each_status() {
         s.say(Source::Hosts, what);
         s.says("leases-renewed")
     };
-    assert_eq!(asked(true, true), "held");
-    assert!(asked(false, true).contains("is preparing-for-installation and was not asked for the leases"));
-    assert!(asked(true, false).contains("is installing-in-progress and was not asked for the leases"));
+    assert_eq!(asked(true, true, false), "held");
+    assert!(asked(false, true, false).contains("is preparing-for-installation and was not asked for the leases"));
+    assert!(asked(true, false, false).contains("is installing-in-progress and was not asked for the leases"));
+    // What comes late on purpose was asked in another status.
+    assert!(!asked(false, true, true).contains("was not asked"));
 }
